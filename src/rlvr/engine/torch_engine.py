@@ -1,0 +1,313 @@
+"""The embedded engine: PyTorch on the CPU or one GPU. Scores and updates in micro-batches under a token budget.
+
+Rows are padded on the right only for the length of one forward pass, longest together; the head runs a chunk of tokens at a time,
+forward and backward. Rows that no term can learn from are left out of the pass. Models stay in eval mode: dropout would make the
+ratio of two policies a ratio of two noises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, Now, Tally, merge
+from rlvr.engine.model import LanguageModel
+from rlvr.engine.protocol import Sampler, Unsupported
+from rlvr.plan import Running
+from rlvr.streams import per
+from rlvr.views import Seen, View
+
+
+class NotFinite(RuntimeError):
+    """A loss or gradient is not a number. `rows` are the ids of the rows in the batch that make it so."""
+
+    def __init__(self, what: str, rows: list[int]):
+        super().__init__(
+            f"{what} is not finite; rows {rows[:20]} of the rollout batch make it so. The weights were not changed by this update"
+        )
+        self.rows = rows
+
+
+@dataclass(frozen=True, slots=True)
+class Optim:
+    """AdamW and its schedule. `total` optimiser steps; warm-up is linear; cosine and linear end at `final` of lr."""
+
+    lr: float = 1e-6
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    warmup: int = 0
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    total: int = 1
+    final: float = 0.1
+    max_grad_norm: float = 1.0
+
+    def at(self, clock: int) -> float:
+        """The learning rate of optimiser step `clock`, counted from 0."""
+        if clock < self.warmup:
+            return self.lr * (clock + 1) / self.warmup
+        if self.schedule == "constant":
+            return self.lr
+        done = min(1.0, (clock - self.warmup) / max(1, self.total - self.warmup))
+        left = 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+        return self.lr * (self.final + (1 - self.final) * left)
+
+
+class Stepper:
+    """One model's AdamW. Weights narrower than float32 are stepped through float32 copies, or small updates would be rounded away."""
+
+    def __init__(self, model: torch.nn.Module, optim: Optim):
+        self.optim, self.clock = optim, 0
+        self.weights = [p for p in model.parameters() if p.requires_grad]
+        narrow = any(p.dtype in (torch.bfloat16, torch.float16) for p in self.weights)
+        self.masters = [p.detach().float().clone() for p in self.weights] if narrow else self.weights
+        self.adam = torch.optim.AdamW(self.masters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True)
+
+    def zero(self) -> None:
+        for p in self.weights:
+            p.grad = None
+
+    def norm(self) -> Tensor:
+        """L2 norm of the whole gradient."""
+        grads = [p.grad for p in self.weights if p.grad is not None]
+        return torch.nn.utils.get_total_norm(grads) if grads else torch.zeros(())
+
+    def step(self, norm: Tensor) -> float:
+        """Clip to max_grad_norm, step, and tick. Returns the learning rate."""
+        lr = self.optim.at(self.clock)
+        for group in self.adam.param_groups:
+            group["lr"] = lr
+        grads = [p.grad for p in self.weights if p.grad is not None]
+        scale = (self.optim.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(grads, scale.to(grads[0].device))
+        if self.masters is not self.weights:
+            for master, p in zip(self.masters, self.weights):
+                master.grad = None if p.grad is None else p.grad.float()
+        self.adam.step()
+        if self.masters is not self.weights:
+            with torch.no_grad():
+                for master, p in zip(self.masters, self.weights):
+                    p.copy_(master)
+        self.clock += 1
+        return lr
+
+    def skip(self) -> None:
+        """Nothing to learn: no step, but the schedule's clock goes on."""
+        self.clock += 1
+
+
+class TorchEngine:
+    """models: by name ("policy", "reference", ...). Models in `optims` are trained.
+
+    token_budget: padded tokens of one micro-batch. temperature: of the sampling, so that log-probs are of the policy that acted.
+    skip_idle: leave out rows that no term can learn from (off only to measure or test it).
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, LanguageModel],
+        optims: Mapping[str, Optim],
+        sampler: Sampler,
+        token_budget: int = 16384,
+        temperature: float = 1.0,
+        skip_idle: bool = True,
+    ):
+        self.models, self.sampler, self.skip_idle = dict(models), sampler, skip_idle
+        self.token_budget, self.temperature, self.version = token_budget, temperature, 0
+        self.steppers = {name: Stepper(self.models[name].model, optim) for name, optim in optims.items()}
+
+    @property
+    def device(self) -> torch.device:
+        return self.models["policy"].device
+
+    def require(self, running: Running) -> None:
+        """Raise Unsupported where the plan needs a model that is not here."""
+        lacking = running.models - set(self.models)
+        if lacking:
+            raise Unsupported(
+                f"the stack needs the model {', '.join(sorted(lacking))}, which this run does not have; give it in the recipe"
+            )
+
+    # ---- forward --------------------------------------------------------------------------------------------------------
+    def _hidden(self, lm: LanguageModel, batch: Batch) -> tuple[Tensor, Tensor]:
+        """[n, d] hidden states that predict the batch's trained tokens, and those tokens [n]."""
+        assert batch.chains is not None
+        ids, lengths = batch.chains.padded(torch.arange(len(batch), device=batch.length.device))
+        hidden = lm.hidden(ids, lengths)
+        return hidden[batch.row, batch.chains.at - 1], ids[batch.row, batch.chains.at]
+
+    def now(self, name: str, batch: Batch, reads: set[str]) -> Now:
+        """The running forward of a model on a micro-batch."""
+        lm = self.models[name]
+        hidden, token = self._hidden(lm, batch)
+        names = sorted(r.removeprefix("logp_at/") for r in reads if r.startswith("logp_at/"))
+        at = torch.cat([batch[n] for n in names], -1) if names else None
+        logp, entropy, logp_at = lm.logp_entropy(hidden, token, self.temperature, at=at)
+        if not names or logp_at is None:
+            return Now(logp, entropy)
+        parts = logp_at.split([batch[n].shape[-1] for n in names], -1)
+        return Now(logp, entropy, logp_at=dict(zip(names, parts)))
+
+    # ---- score ----------------------------------------------------------------------------------------------------------
+    @torch.no_grad()
+    def score(self, batch: Batch, views: Sequence[View]) -> Batch:
+        """The batch with every view's streams added. Views with one model, contexts and rows share one pass."""
+        passes: dict[Any, list[View]] = {}
+        for view in views:
+            if view.side is not None or not all(stream in batch for stream in view.gives):
+                passes.setdefault(view.pass_key, []).append(view)
+        for shared in passes.values():
+            side = shared[0].side
+            if side is None:
+                batch = batch.with_(self._look(batch, shared))
+                continue
+            name, make = side
+            other = batch.side[name] if name in batch.side else make(batch)
+            scored = self.score(other, [replace(v, side=None) for v in shared])
+            batch = replace(batch, side={**batch.side, name: scored})
+        return batch
+
+    def _look(self, batch: Batch, views: Sequence[View]) -> dict[str, Tensor]:
+        lm = self.models[views[0].model]
+        edited: dict[str, Batch] = {}
+        ok = batch.length > 0
+        for name, context in views[0].contexts:
+            prefixes = None if context is None else context(batch)
+            if prefixes is not None:
+                ok = ok & torch.tensor([p is not None for p in prefixes], device=ok.device)
+            edited[name] = batch if prefixes is None else _with_prefixes(batch, prefixes)
+        out: dict[str, Tensor] = {}
+        longest = max(edited.values(), key=lambda b: 0 if b.chains is None else int(b.chains.lengths.sum()))
+        chunk = max(1, 2**24 // lm.vocab)
+        for rows in longest.cut(self.token_budget, rows=ok.nonzero()[:, 0]):
+            where = batch.token_index(rows)
+            row = torch.repeat_interleave(rows, batch.length[rows])
+            seen_by = {name: self._hidden(lm, b.take(rows, names=set())) for name, b in edited.items()}
+            for i in range(0, len(where), chunk):
+                piece = slice(i, i + chunk)
+                seen = {n: Seen(h[piece], y[piece], lm.logits, self.temperature) for n, (h, y) in seen_by.items()}
+                for view in views:
+                    for stream, x in view.probe(seen).items():
+                        _lay(out, stream, x, batch, where[piece], row[piece])
+        for view in views:
+            for stream in view.probe.gives:
+                if stream not in out:  # no row was looked at
+                    n = len(batch) if per(stream) == "row" else len(batch.row)
+                    out[stream] = torch.zeros(n, device=self.device)
+                if stream.endswith("_logp") and "old_logp" in batch:
+                    out[stream] = torch.where(batch.spread(ok), out[stream], batch["old_logp"].to(out[stream].dtype))
+            if view.looked:
+                out[view.looked] = ok
+        return out
+
+    # ---- update ---------------------------------------------------------------------------------------------------------
+    def update(self, batch: Batch, running: Running) -> dict[str, Tally]:
+        """One optimiser step of every trained model on an optimiser batch whose weights are final.
+
+        Raises NotFinite, before any weight has changed, when a loss or gradient is not finite.
+        """
+        told: dict[str, Tally] = {}
+        ready: list[tuple[Stepper, Tensor]] = []
+        for model in running.trained:
+            if model not in self.steppers:
+                raise Unsupported(f"the stack trains the model {model!r}, which this run does not have an optimiser for")
+            stepper = self.steppers[model]
+            busy = running.busy(batch, model) if self.skip_idle else batch.length > 0
+            told[f"busy/{model}"] = Tally.mean(busy.double())
+            if not running.busy(batch, model).any():
+                stepper.skip()
+                continue
+            stepper.zero()
+            merge(told, self._backward(batch, running, model, busy.nonzero()[:, 0]))
+            norm = stepper.norm()
+            if not bool(torch.isfinite(norm)):
+                raise NotFinite(f"the gradient of {model}", self._offenders(batch, running, model))
+            ready.append((stepper, norm))
+        for stepper, norm in ready:
+            told["optim/lr"] = Tally(stepper.step(norm))
+            told.setdefault("optim/grad_norm", Tally(norm.double()))
+        return told
+
+    def _backward(self, batch: Batch, running: Running, model: str, rows: Tensor) -> dict[str, Tally]:
+        told: dict[str, Tally] = {}
+        reads = set().union(*(set(getattr(t, "reads", ("logp",))) for t in running.terms_of(model)))
+        names = running.streams_of(model) | {"sampler_logp"} | {"pair", "group", "episode", "id"} & set(batch.rows)
+        for part_rows in batch.cut(self.token_budget, running.together, rows):
+            part = batch.take(part_rows, whole=False, names=names)
+            now = self.now(model, part, reads)
+            loss, tallies = running.loss(model, now, part)
+            if not bool(torch.isfinite(loss.detach())):
+                raise NotFinite(f"the loss of {model}", self._offenders(batch, running, model))
+            loss.backward()
+            merge(told, tallies)
+            if model == "policy":
+                merge(told, _against_sampler(now, part))
+        return told
+
+    def _offenders(self, batch: Batch, running: Running, model: str) -> list[int]:
+        """Ids of the rows whose own loss or gradient is not finite, found one unit at a time."""
+        stepper, bad = self.steppers[model], []
+        reads = set().union(*(set(getattr(t, "reads", ("logp",))) for t in running.terms_of(model)))
+        for rows in batch.cut(1, running.together, running.busy(batch, model).nonzero()[:, 0]):
+            stepper.zero()
+            part = batch.take(rows, whole=False)
+            loss, _ = running.loss(model, self.now(model, part, reads), part)
+            loss.backward()
+            if not bool(torch.isfinite(loss.detach())) or not bool(torch.isfinite(stepper.norm())):
+                bad += batch["id"][rows].tolist()
+        stepper.zero()
+        return sorted(bad)
+
+    # ---- weights --------------------------------------------------------------------------------------------------------
+    def publish(self) -> None:
+        """New policy weights: the sampler forgets every key and value that the old ones made."""
+        self.version += 1
+        self.sampler.publish(self.version)
+
+
+def _against_sampler(now: Now, part: Batch) -> dict[str, Tally]:
+    """How the running policy stands to the one that sampled: equal on the first update up to numerics, then drifting apart."""
+    known = torch.isfinite(part["sampler_logp"])
+    gap = torch.where(known, now.logp.detach().double() - part["sampler_logp"].double(), 0.0)
+    # k3 of KL(sampler || now) from the sampler's samples, r = p_now / p_sampler: non-negative, low variance
+    return {
+        "policy/kl_behavior": Tally.mean(gap.clamp(-20, 20).exp() - 1 - gap, known),
+        "sampler/gap": Tally.mean(gap.abs(), known),
+        "sampler/gap_max": Tally.max(gap.abs(), known),
+    }
+
+
+def _with_prefixes(batch: Batch, prefixes: Sequence[Sequence[int] | None]) -> Batch:
+    """The same trained tokens after other prompts; rows without one keep their own."""
+    assert batch.chains is not None
+    ids: list[Tensor] = []
+    at: list[Tensor] = []
+    own = batch.chains.at.split(batch.length.tolist())
+    for i, prefix in enumerate(prefixes):
+        chain, places = batch.chains.row(i), own[i]
+        if prefix is None or not len(places):
+            ids.append(chain)
+            at.append(places)
+            continue
+        start = int(places[0])
+        new = torch.as_tensor(prefix, dtype=torch.long, device=chain.device)
+        ids.append(torch.cat([new, chain[start:]]))
+        at.append(places + len(new) - start)
+    lengths = torch.tensor([len(x) for x in ids], device=batch.length.device)
+    chains = replace(batch.chains, ids=torch.cat(ids), lengths=lengths, at=torch.cat(at), starts=lengths.cumsum(0) - lengths)
+    return replace(batch, chains=chains)
+
+
+def _lay(out: dict[str, Tensor], stream: str, x: Tensor, batch: Batch, where: Tensor, row: Tensor) -> None:
+    """Put a chunk's values where they belong; row streams are summed over the row's tokens."""
+    by_row = per(stream) == "row"
+    if stream not in out:
+        out[stream] = x.new_zeros(len(batch) if by_row else len(batch.row), *x.shape[1:])
+    if by_row:
+        out[stream].index_add_(0, row, x)
+    else:
+        out[stream][where] = x

@@ -1,0 +1,291 @@
+"""The training loop, as the picture has it:
+
+    select -> rollout -> verify -> keep -> annotate -> pack -> score -> credit -> (weigh -> update)* -> publish -> observe
+       ^________ refill, at most max_refills ________|
+
+It knows no method and no model: a `Running` plan does the arithmetic, an engine does the heavy work, sinks tell people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, Tally, merge
+from rlvr.engine.protocol import Engine, Limits
+from rlvr.engine.torch_engine import NotFinite
+from rlvr.pack import pack
+from rlvr.plan import Plan, Running
+from rlvr.records import Group, Rollout, Task, Verdict, mix
+from rlvr.rollout.world import Renderer, World
+from rlvr.rows import rows_of
+from rlvr.select.uniform import Selector
+from rlvr.waiting import wait_for
+
+# Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by 0.1 % at most.
+TRUSTED_GAP = 1e-3
+Judge = Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Verdict]]
+
+
+class Stopped(RuntimeError):
+    """The run ended itself; the message says why and which setting decides it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the loop itself needs to know. See recipe.py for the meaning of each."""
+
+    steps: int
+    prompts_per_step: int
+    group_size: int
+    updates_per_batch: int = 1
+    epochs: int = 1
+    max_refills: int = 3
+    unknown_limit: float = 0.05
+    gap_limit: float = 0.01
+    rollouts_every: int = 5
+    seed: int = 0
+
+
+@dataclass
+class Training:
+    """One run in progress."""
+
+    plan: Plan
+    engine: Engine
+    renderer: Renderer
+    tasks: Mapping[str, Task]
+    selector: Selector
+    judge: Judge
+    limits: Limits
+    stop_ids: frozenset[int]
+    settings: Settings
+    folder: Path
+    sinks: Sequence[Any] = ()
+    dtype: torch.dtype = torch.float32
+    after_step: Callable[[Training, int, dict[str, float]], None] | None = None  # evaluation, checkpoints
+    step: int = 0
+    phase: dict[str, Any] = field(default_factory=dict)
+    trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
+    unknown: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=10))  # (unknown, all) of recent steps
+
+    def run(self) -> None:
+        """Train until `settings.steps`. Raises Stopped, NotFinite or whatever a piece of the user's raises."""
+        self.phase = self.phase or self.plan.start()
+        while self.step < self.settings.steps:
+            metrics = self.train_step(self.step + 1)
+            self.step += 1
+            if self.after_step is not None:
+                self.after_step(self, self.step, metrics)
+            self.phase = self.plan.next(self.phase, self.step, metrics)
+
+    # ---- one step -------------------------------------------------------------------------------------------------------
+    def train_step(self, step: int) -> dict[str, float]:
+        running, clock = self.plan.at(self.phase), Clock()
+        kept, seen = self.collect(running, step, clock)
+        told: dict[str, Tally] = {}
+        batch = None
+        if kept:
+            batch = pack(kept, dtype=self.dtype).to(self.engine.device)
+            with clock("score"):
+                batch = self.score(batch, running, seen)
+            with clock("credit"):
+                batch = running.credit(batch)
+            with clock("update"):
+                told = self.update(batch, running, step)
+        with clock("publish"):
+            self.engine.publish()
+        self.selector.observe(seen)
+        metrics = summary(seen, batch, told, clock)
+        for sink in self.sinks:
+            sink.step(step, metrics)
+        if step in (1, self.settings.steps) or step % self.settings.rollouts_every == 0:
+            self.show(step, seen, kept, batch)
+        self.check_limits(step, seen, metrics)
+        return metrics
+
+    def collect(self, running: Running, step: int, clock: Clock) -> tuple[list[Group], list[Group]]:
+        """Groups to train on, and all that were sampled; groups that no `keep` piece wants are replaced by new ones."""
+        stack, kept, seen = running.stack, list[Group](), list[Group]()
+        for refill in range(1 + self.settings.max_refills):
+            world = World(
+                self.engine.sampler,
+                self.renderer,
+                self.limits,
+                self.stop_ids,
+                f"{step}.{refill}",
+                mix(self.settings.seed, "rollout", step, refill),
+                self.judge,
+            )
+            chosen = self.selector.choose(self.settings.prompts_per_step - len(kept))
+            tasks = [self.tasks[t.id] for t in chosen]
+            with clock("sample"):
+                groups = wait_for(_all(stack.one("rollout")(tasks, self.settings.group_size, world)))
+            with clock("verify"):
+                groups = verified(groups, self.judge)
+            seen += groups
+            new = [g for g in groups if all(p.piece(g) for p in stack["keep"])]
+            with clock("annotate"):
+                kept += wait_for(_annotate(new, [p.piece for p in stack["annotate"]], world))
+            if len(kept) >= self.settings.prompts_per_step or not stack["keep"]:
+                break
+        return kept, seen
+
+    def score(self, batch: Batch, running: Running, groups: Sequence[Group]) -> Batch:
+        """Every look that the plan wants. The sampler's own log-probs serve as old_logp when they are of these very weights and at
+        full support; every update measures how far they are from the trainer's."""
+        fresh = all(t.version == self.engine.sampler.version for g in groups for r in g.rollouts for t in r.turns)
+        if self.trust_sampler and fresh and bool(torch.isfinite(batch["sampler_logp"]).all()) and bool(torch.isfinite(batch["sampler_entropy"]).all()):
+            batch = batch.with_({"old_logp": batch["sampler_logp"], "entropy": batch["sampler_entropy"]})
+        return self.engine.score(batch, running.views())
+
+    def update(self, batch: Batch, running: Running, step: int) -> dict[str, Tally]:
+        told: dict[str, Tally] = {}
+        first = True
+        for rows in optimiser_batches(batch, running.together, self.settings, step):
+            part = batch.take(rows)
+            late = running.views(at_update=True)
+            if late:
+                part = self.engine.score(part, late)
+            part = running.weigh(part)
+            try:
+                new = self.engine.update(part, running)
+            except NotFinite as error:
+                self.save_rows(step, batch, error.rows)
+                raise
+            if not first:  # from the second update on, the difference to the sampler is learning, not numerics
+                new = {k: t for k, t in new.items() if not k.startswith("sampler/")}
+            merge(told, new)
+            first = False
+        return told
+
+    # ---- what people see, and when to stop ------------------------------------------------------------------------------
+    def show(self, step: int, seen: Sequence[Group], kept: Sequence[Group], batch: Batch | None) -> None:
+        records = rows_of(step, seen, kept, batch, self.renderer, self.tasks)
+        for sink in self.sinks:
+            sink.groups(step, records)
+
+    def save_rows(self, step: int, batch: Batch, ids: Sequence[int]) -> None:
+        """Write rows that broke an update to broken-step-N.jsonl, streams and all."""
+        with (self.folder / f"broken-step-{step}.jsonl").open("w", encoding="utf-8") as file:
+            for r in ids:
+                row = batch.take(torch.tensor([r], device=batch.length.device))
+                assert row.chains is not None
+                told = {k: x.tolist() for k, x in (*row.tokens.items(), *row.rows.items())}
+                file.write(json.dumps({"step": step, "row": r, "ids": row.chains.row(0).tolist(), **told}) + "\n")
+
+    def check_limits(self, step: int, seen: Sequence[Group], metrics: Mapping[str, float]) -> None:
+        verdicts = [v for g in seen for v in g.verdicts.values()]
+        self.unknown.append((sum(not v.known for v in verdicts), len(verdicts)))
+        unknown, total = (sum(x) for x in zip(*self.unknown))
+        if unknown > self.settings.unknown_limit * total:
+            reasons = sorted({v.reason for v in verdicts if not v.known})[:3]
+            raise Stopped(
+                f"step {step}: {unknown} of the last {total} verdicts are unknown ({'; '.join(reasons) or 'earlier steps'}), more than "
+                f"unknown_limit = {self.settings.unknown_limit:g}. Unknown is a fault of gold, verifier or machine: mend it, or raise the limit"
+            )
+        gap = metrics.get("sampler/gap", 0.0)
+        self.trust_sampler &= gap <= TRUSTED_GAP
+        if gap > self.settings.gap_limit:
+            raise Stopped(
+                f"step {step}: sampler and trainer disagree by {gap:.3g} nats a token on the same weights, more than "
+                f"gap_limit = {self.settings.gap_limit:g}; the ratios of this run would be noise"
+            )
+
+
+# ---- parts -----------------------------------------------------------------------------------------------------------------
+def verified(groups: Sequence[Group], judge: Judge) -> list[Group]:
+    """The groups with a verdict for every episode: a row ends its episode, and the last row's words are judged."""
+    last: list[tuple[int, Rollout]] = []
+    for g, group in enumerate(groups):
+        by_episode = {row.episode: row for row in group.rollouts}
+        last += [(g, row) for episode, row in by_episode.items() if episode not in group.verdicts]
+    verdicts = judge([(row, groups[g].task) for g, row in last])
+    new: list[dict[str, Verdict]] = [dict(group.verdicts) for group in groups]
+    for (g, row), verdict in zip(last, verdicts, strict=True):
+        new[g][row.episode] = verdict
+    return [replace(group, verdicts=v) for group, v in zip(groups, new)]
+
+
+def optimiser_batches(batch: Batch, together: str, settings: Settings, step: int) -> Iterator[Tensor]:
+    """Row indices of each optimiser batch: `updates_per_batch` shares of whole groups, reshuffled each epoch."""
+    units = batch.units("group" if together in ("row", "episode", "pair") else together)
+    n = int(units.max()) + 1
+    for epoch in range(settings.epochs):
+        noise = torch.Generator().manual_seed(mix(settings.seed, "shuffle", step, epoch))
+        order = torch.randperm(n, generator=noise) if settings.updates_per_batch > 1 else torch.arange(n)
+        share = torch.empty(n, dtype=torch.long)
+        share[order] = torch.arange(n) * settings.updates_per_batch // n
+        of_row = share.to(units.device)[units]
+        for update in range(settings.updates_per_batch):
+            rows = (of_row == update).nonzero()[:, 0]
+            if len(rows):
+                yield rows
+
+
+def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally], clock: Clock) -> dict[str, float]:
+    """Every number of a step by its name; what could not be measured is left out."""
+    verdicts = [v for g in seen for v in g.verdicts.values()]
+    rows = [r for g in seen for r in g.rollouts]
+    lengths = [int(r.owned().sum()) for r in rows]
+    kinds = [g.kind for g in seen]
+    out = {f"verdict/{label}": sum(v.label == label for v in verdicts) / len(verdicts) for label in ("right", "wrong", "unknown")}
+    out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}  # type: ignore[arg-type]
+    out["length/mean"] = sum(lengths) / len(rows)
+    out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)
+    if batch is not None:
+        known = batch["known"]
+        for name, x in batch.rows.items():
+            if name == "reward" or name.startswith("reward/"):
+                label = "reward/mean" if name == "reward" else f"{name}/mean"
+                out[label] = Tally.mean(x, known).value()
+        if "entropy" in batch:
+            out["policy/entropy"] = Tally.mean(batch["entropy"]).value()
+    out |= {name: tally.value() for name, tally in told.items()}
+    out |= {f"time/{stage}": seconds for stage, seconds in clock.stages.items()}
+    out["perf/tokens_per_s"] = sum(lengths) / clock.total
+    return out
+
+
+class Clock:
+    """Wall seconds by stage of one step."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._start
+
+
+async def _all(groups: Any) -> list[Group]:
+    """Every group of an async iterator, in the order of their ids: the order in which they finished must not enter."""
+    return sorted([group async for group in groups], key=lambda g: g.id)
+
+
+async def _annotate(groups: Sequence[Group], pieces: Sequence[Any], world: World) -> list[Group]:
+    async def one(group: Group) -> Group:
+        for piece in pieces:
+            group = replace(group, streams={**group.streams, **await piece(group, world)})
+        return group
+
+    return list(await asyncio.gather(*(one(g) for g in groups)))

@@ -1,0 +1,102 @@
+"""Groups to one packed batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlvr import streams
+from rlvr.batch import Batch, Chains
+from rlvr.records import Group, Origin, Rollout
+
+# Streams of a rollout and what they are called in a batch.
+SAMPLED = {"behavior_logp": "logp", "sampler_logp": "plain_logp", "sampler_entropy": "entropy"}
+
+
+def pack(groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), dtype: torch.dtype = torch.float32) -> Batch:
+    """All rows of these groups as one batch; tokens of the origins in `trains` that a row owns are its trained tokens.
+
+    Streams that a rollout lacks (a demonstration has no sampler) are nan. Raises ValueError naming the row where a trained token has
+    nothing before it, and where an annotation does not fit its rollout.
+    """
+    rows = [(g, group, row) for g, group in enumerate(groups) for row in group.rollouts]
+    at = [_trained(row, trains) for _, _, row in rows]
+    chains = Chains.of([row.ids for _, _, row in rows], at)
+    lengths = torch.tensor([len(a) for a in at], dtype=torch.long)
+
+    def token(name: str) -> Tensor:
+        missing = np.full(0, np.nan, np.float32)
+        parts = [
+            row.streams[name][a] if name in row.streams else np.full(len(a), np.nan, np.float32)
+            for (_, _, row), a in zip(rows, at)
+        ]
+        return torch.from_numpy(np.concatenate([missing, *parts])).to(dtype)
+
+    given: dict[str, Tensor] = {name: token(source) for name, source in SAMPLED.items()}
+    given["token"] = torch.from_numpy(_join([row.ids[a] for (_, _, row), a in zip(rows, at)])).long()
+    given["origin"] = torch.from_numpy(_join([row.origin[a] for (_, _, row), a in zip(rows, at)])).long()
+
+    verdicts = [group.verdicts.get(row.episode) for _, group, row in rows]
+    known = [v is not None and v.known for v in verdicts]
+    given |= {
+        "group": torch.tensor([g for g, _, _ in rows], dtype=torch.long),
+        "episode": _numbered((g, row.episode) for g, _, row in rows),
+        "role": _numbered(row.role for _, _, row in rows),
+        "known": torch.tensor(known, dtype=torch.bool),
+        "correct": torch.tensor([k and v is not None and v.label == "right" for k, v in zip(known, verdicts)], dtype=torch.bool),
+        "score": torch.tensor([v.score if k and v is not None else 0.0 for k, v in zip(known, verdicts)], dtype=dtype),
+        "truncated": torch.tensor([row.truncated for _, _, row in rows], dtype=torch.bool),
+        "demo": torch.tensor([row.source == "demo" for _, _, row in rows], dtype=torch.bool),
+        "path_length": torch.tensor([int(np.isin(row.origin, [int(o) for o in trains]).sum()) for _, _, row in rows]),
+    }
+    for part in sorted({name for v in verdicts if v is not None for name in v.parts}):
+        values = [v.parts.get(part, float("nan")) if v is not None else float("nan") for v in verdicts]
+        given[f"part/{part}"] = torch.tensor(values, dtype=dtype)
+    return Batch.pack(lengths, chains, **given, **_annotated(groups, at, dtype))
+
+
+def _trained(row: Rollout, trains: Iterable[Origin]) -> np.ndarray:
+    at = np.flatnonzero(row.owned(trains))
+    if len(at) and at[0] == 0:
+        raise ValueError(f"{row.id}: its first token is trained, but nothing stands before it; a prompt has at least one token")
+    return at
+
+
+def _join(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _numbered(names: Iterable[object]) -> Tensor:
+    """Equal names get equal numbers, counted in order of appearance."""
+    numbers: dict[object, int] = {}
+    return torch.tensor([numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.long)
+
+
+def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Streams from `annotate`: a row stream has one value a rollout, a token stream one array a rollout along its whole chain."""
+    out: dict[str, Tensor] = {}
+    for name in sorted({name for group in groups for name in group.streams}):
+        parts: list[np.ndarray] = []
+        first = 0
+        for group in groups:
+            own = at[first : first + len(group.rollouts)]
+            first += len(group.rollouts)
+            if name not in group.streams:
+                n = len(own) if streams.per(name) == "row" else sum(len(a) for a in own)
+                parts.append(np.full(n, np.nan))
+                continue
+            values = group.streams[name]
+            if len(values) != len(group.rollouts):
+                raise ValueError(f"group {group.id}: annotation {name!r} has {len(values)} entries for {len(own)} rollouts")
+            if streams.per(name) == "row":
+                parts.append(np.asarray(values, np.float64))
+            else:
+                for row, value, a in zip(group.rollouts, values, own):
+                    if len(value) != len(row.ids):
+                        raise ValueError(f"{row.id}: annotation {name!r} has {len(value)} values for {len(row.ids)} ids")
+                    parts.append(np.asarray(value, np.float64)[a])
+        out[name] = torch.from_numpy(np.concatenate(parts)).to(dtype)
+    return out

@@ -1,0 +1,486 @@
+"""The plan: a method with every slot decided, checked and put in order. It is the only thing that runs.
+
+`make_plan` resolves the stack once for every combination of phases, finds which pieces reach a loss, refuses what cannot work, and
+orders the rest by what they need. A `Running` plan (one combination of phases) then does all arithmetic between sampling and the
+optimiser: `credit` on the whole rollout batch, `weigh` on each optimiser batch, `loss` on each micro-batch. The loss is always
+(weight * token_loss).sum(), with weight = row_weight * token_weight * reduction.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, Now, Tally, merge
+from rlvr.method import SLOTS, Contradiction, Method, Placed, Stack, resolve
+from rlvr.views import AT_UPDATE, STANDARD, View, reads, views_of
+
+# What packing a batch of groups gives without asking anybody.
+PACKED = frozenset(
+    "token origin behavior_logp id group episode role score correct known truncated demo path_length".split()
+)
+WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves
+    "reward": ("reward", "token_reward"),
+    "advantage": ("advantage", "row_advantage"),
+    "reshape": ("advantage",),
+    "bounds": ("clip_low", "clip_high"),
+    "row_weight": ("row_weight",),
+    "token_weight": ("token_weight", "token_counted"),
+    "ratio": ("ratio",),
+    "reduction": ("weight",),
+}
+BEFORE_BATCH = ("select", "rollout", "verify", "keep")
+REQUIRED = ("select", "rollout", "loss", "reduction")
+
+
+def make_plan(method: Method) -> Plan:
+    """Resolve, check and order a method. Raises Contradiction with a sentence for the person who stacked it."""
+    whole = resolve(method.placed)
+    for slot in REQUIRED:
+        if not whole[slot]:
+            raise Contradiction(f"nothing sets {slot} ({SLOTS[slot].meaning}); start the stack with grpo")
+    controllers = [(p.paper, p.piece) for p in whole["phases"]]
+    names = [[(paper, phase) for phase in piece.names] for paper, piece in controllers]
+    stacks: dict[tuple[str, ...], Stack] = {}
+    for combination in itertools.product(*names):
+        stack = whole
+        for (paper, piece), (_, phase) in zip(controllers, combination):
+            stack = piece.at(stack, phase)
+        stacks[tuple(f"{paper}:{phase}" for paper, phase in combination)] = stack
+    awake = {key: _awake(stack) for key, stack in stacks.items()}
+    _refuse_dead(stacks, awake)
+    for key, stack in stacks.items():
+        _refuse_pairs(stack.only(awake[key]))
+    return Plan(tuple(controllers), {k: Running(s.only(awake[k]), _unread(s, awake[k])) for k, s in stacks.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every phase's Running plan, and the pieces that lead from one to the next. State is JSON."""
+
+    controllers: tuple[tuple[str, Any], ...]
+    phases: Mapping[tuple[str, ...], Running]
+
+    def start(self) -> dict[str, Any]:
+        return {paper: piece.start() for paper, piece in self.controllers}
+
+    def next(self, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
+        """The state after a step. A metric that was not measured is missing from `metrics`, and leaves states alone."""
+        return {paper: piece.next(state[paper], step, metrics) for paper, piece in self.controllers}
+
+    def at(self, state: Mapping[str, Any]) -> Running:
+        return self.phases[tuple(f"{paper}:{state[paper]['phase']}" for paper, _ in self.controllers)]
+
+    @property
+    def models(self) -> set[str]:
+        """Every model that some phase looks at or trains."""
+        return set().union(*(r.models for r in self.phases.values()))
+
+    def __str__(self) -> str:
+        parts = []
+        for key, running in self.phases.items():
+            title = f"phase {', '.join(key)}\n" if key else ""
+            parts.append(title + running.table())
+        return "\n\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One phase's stack, ready to run."""
+
+    stack: Stack
+    notes: tuple[str, ...] = ()
+    order: tuple[_Step, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "order", _ordered(self.stack))
+
+    # ---- what the engine has to provide ---------------------------------------------------------------------------------
+    @property
+    def terms(self) -> tuple[Any, ...]:
+        """The loss and every further term."""
+        return (self.stack.one("loss"), *(p.piece for p in self.stack["terms"]))
+
+    def views(self, at_update: bool = False) -> list[View]:
+        """Looks to take before the first update (or before each one), merged later by `View.pass_key`."""
+        seen: dict[Any, View] = {}
+        for placed in self.stack:
+            for view in views_of(placed.piece):
+                if (set(view.gives) <= AT_UPDATE) == at_update:
+                    seen.setdefault((view.pass_key, view.probe), view)
+        return list(seen.values())
+
+    @property
+    def models(self) -> set[str]:
+        return (
+            {v.model for late in (False, True) for v in self.views(late)} | {_model(t) for t in self.terms} | {"policy"}
+        )
+
+    @property
+    def trained(self) -> list[str]:
+        """Models that an optimiser step changes, policy first."""
+        return sorted({_model(t) for t in self.terms}, key=lambda m: (m != "policy", m))
+
+    def terms_of(self, model: str) -> list[Any]:
+        return [t for t in self.terms if _model(t) == model]
+
+    @property
+    def together(self) -> str:
+        """Rows that no cut may part: the coarsest unit that a loss names."""
+        asked = {getattr(t, "together", "row") for t in self.terms}
+        return next((unit for unit in ("group", "pair", "episode") if unit in asked), "row")
+
+    @property
+    def learns_from_verdicts(self) -> bool:
+        """Whether anything alive reads a verdict; then rows without one weigh nothing."""
+        return any(
+            {"reward", "correct", "score", "token_reward"} & reads(p.piece)
+            for p in self.stack
+            if p.slot not in BEFORE_BATCH
+        )
+
+    # ---- the rollout batch ------------------------------------------------------------------------------------------------
+    def credit(self, batch: Batch) -> Batch:
+        """Derive, reward, advantage, reshape, bounds and weights of the whole rollout batch, in the order of their needs."""
+        ones = torch.ones_like(batch["behavior_logp"])
+        row_weight = torch.ones(len(batch), dtype=ones.dtype, device=ones.device)
+        if self.learns_from_verdicts:
+            row_weight = row_weight * batch["known"]
+        batch = batch.with_(
+            {"row_weight": row_weight, "token_weight": ones, "token_counted": torch.ones_like(ones, dtype=torch.bool)}
+        )
+        for step in self.order:
+            batch = step.run(batch)
+        return batch
+
+    # ---- each optimiser batch ---------------------------------------------------------------------------------------------
+    def weigh(self, batch: Batch) -> Batch:
+        """The final `weight` of every token of an optimiser batch, and of terms that reduce in their own way."""
+        late = [p.piece for p in self.stack["token_weight"] if getattr(p.piece, "on_update", False)]
+        if any("now_slope" in reads(p) for p in late):
+            batch = batch.with_({"now_slope": self.slope(batch)})
+        for piece in late:
+            batch = _multiply_token_weight(piece, batch)
+        own = batch["token_weight"] * batch.spread(batch["row_weight"])
+        out = {"weight": own * self.stack.one("reduction")(batch)}
+        for term in self.terms:
+            reduction = getattr(term, "reduction", None)
+            if reduction is not None:
+                every = batch.with_({"token_counted": torch.ones_like(batch["token_counted"])})
+                out[weight_name(term)] = batch.spread(batch["row_weight"]) * reduction(every)
+        return batch.with_(out)
+
+    def slope(self, batch: Batch) -> Tensor:
+        """[N] d(all policy token losses)/d(logp) at the current weights, from the streams `now_logp` and `now_entropy`."""
+        with torch.enable_grad():
+            logp = batch["now_logp"].clone().requires_grad_()
+            part = replace(batch, whole=False)
+            now = self.with_ratio(Now(logp, batch["now_entropy"]), part)
+            total = logp.new_zeros(())
+            for term in self.terms_of("policy"):
+                if set(getattr(term, "reads", ("logp",))) <= {"logp", "ratio", "entropy"}:
+                    total = total + term(now, part)[0].sum()
+            (slope,) = torch.autograd.grad(total, logp, allow_unused=True)
+            return torch.zeros_like(logp) if slope is None else slope
+
+    # ---- each micro-batch -------------------------------------------------------------------------------------------------
+    def with_ratio(self, now: Now, part: Batch) -> Now:
+        ratio = self.stack.one("ratio")
+        return now if ratio is None else replace(now, ratio=ratio(now, part))
+
+    def loss(self, model: str, now: Now, part: Batch) -> tuple[Tensor, dict[str, Tally]]:
+        """The model's loss on a micro-batch, as a sum that adds up over micro-batches, and what its terms tell."""
+        if model == "policy":
+            now = self.with_ratio(now, part)
+        carrier = now.value if model != "policy" and now.value is not None else now.logp
+        total = (carrier * 0.0).sum()  # a graph-connected zero when there is nothing to learn
+        told: dict[str, Tally] = {}
+        for term in self.terms_of(model):
+            token_loss, tallies = term(now, part)
+            if token_loss.shape != part.row.shape:
+                raise ValueError(
+                    f"{type(term).__name__} returned a loss of shape {tuple(token_loss.shape)}; it must be one value a token, "
+                    f"[{len(part.row)}]: lay a row's value on its tokens with batch.spread, and let the reduction reduce"
+                )
+            weight = part[weight_name(term)]
+            value = torch.where(weight != 0, weight * token_loss, 0.0).sum()
+            total = total + value
+            merge(told, {**tallies, f"loss/{term_name(term)}": Tally(value.detach().double(), 1.0, "sum")})
+        return total, told
+
+    def busy(self, batch: Batch, model: str) -> Tensor:
+        """[R] bool: rows that some term of the model can learn from, with everything that must stay beside them."""
+        tokens = torch.zeros_like(batch.row, dtype=torch.bool)
+        for term in self.terms_of(model):
+            idle = term.idle(batch) if hasattr(term, "idle") else torch.zeros_like(tokens)
+            tokens |= ~idle & (batch[weight_name(term)] != 0)
+        units = batch.units(self.together)
+        alive = torch.zeros(int(units.max()) + 1 if len(units) else 0, dtype=torch.long, device=units.device)
+        return alive.index_add(0, units, batch.row_sum(tokens))[units] > 0
+
+    def streams_of(self, model: str) -> set[str]:
+        """Streams that the model's terms and ratio read: all that a micro-batch has to carry."""
+        pieces = [
+            *self.terms_of(model),
+            *([self.stack.one("ratio")] if self.stack["ratio"] and model == "policy" else []),
+        ]
+        return set().union(
+            *(reads(p) for p in pieces), {weight_name(t) for t in self.terms_of(model)}, {"behavior_logp", "token"}
+        )
+
+    def table(self) -> str:
+        """The slots of this stack as text, at most 80 columns where names allow."""
+        lines = [f"{'slot':<13}{'piece':<46}set by"]
+        for placed in self.stack:
+            mark = "" if placed.strength == "firm" else f" ({'default' if placed.strength == 'base' else 'preferred'})"
+            lines.append(f"{placed.slot:<13}{_short(placed.piece):<46}{placed.paper}{mark}")
+        looks = [f"{v.model} for {', '.join(v.gives)}" for late in (False, True) for v in self.views(late)]
+        lines += [f"looks at     {look}" for look in looks]
+        lines += [f"note         {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+# ---- names ------------------------------------------------------------------------------------------------------------------
+def term_name(term: Any) -> str:
+    """'policy' for the main loss unless it names itself; the piece's class name otherwise."""
+    return str(getattr(term, "name", type(term).__name__.lower()))
+
+
+def weight_name(term: Any) -> str:
+    """The stream that a term's token losses are multiplied with."""
+    return "weight" if getattr(term, "reduction", None) is None else f"weight/{term_name(term)}"
+
+
+def _model(term: Any) -> str:
+    return str(getattr(term, "model", "policy"))
+
+
+def _short(piece: Any) -> str:
+    text = repr(piece) if hasattr(piece, "__dataclass_fields__") else getattr(piece, "__name__", type(piece).__name__)
+    return text if len(text) <= 45 else text[:42] + "..."
+
+
+# ---- order --------------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One thing that `credit` does."""
+
+    slot: str
+    pieces: tuple[Any, ...]
+    needs: frozenset[str]
+    gives: frozenset[str]
+
+    def run(self, batch: Batch) -> Batch:
+        return _RUN[self.slot](self.pieces, batch)
+
+
+def _derive(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    for piece in pieces:
+        batch = batch.with_(piece(batch))
+    return batch
+
+
+def _reward(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    rows = torch.zeros(len(batch), dtype=batch["behavior_logp"].dtype, device=batch.length.device)
+    tokens = torch.zeros_like(batch["behavior_logp"])
+    parts: dict[str, Tensor] = {}
+    for piece in pieces:
+        for name, value in piece(batch).items():
+            value = value.to(rows.dtype) * getattr(piece, "weight", 1.0)
+            per_token = value.shape == batch.row.shape and getattr(piece, "per_token", False)
+            known = batch.spread(batch["known"]) if per_token else batch["known"]
+            bad = known & ~torch.isfinite(value)
+            if bad.any():
+                at = torch.unique(batch.row[bad]) if per_token else bad.nonzero()[:, 0]
+                raise ValueError(
+                    f"reward part {name!r} ({type(piece).__name__}) is not finite on rows {batch['id'][at].tolist()}; a reward that "
+                    "cannot be computed belongs in an unknown verdict, not in a number"
+                )
+            value = torch.where(known, value, 0.0)
+            parts[f"reward/{name}"] = batch.row_sum(value) if per_token else value
+            if per_token:
+                tokens = tokens + value
+            else:
+                rows = rows + value
+    return batch.with_({**parts, "token_reward": tokens, "reward": rows + batch.row_sum(tokens)})
+
+
+def _advantage(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    first, *rest = pieces
+    value = first(batch).to(batch["behavior_logp"].dtype)
+    if "row_advantage" in getattr(first, "gives", ("row_advantage",)):
+        batch = batch.with_({"row_advantage": value, "advantage": batch.spread(value)})
+    else:
+        batch = batch.with_({"advantage": value})
+    for piece in rest:
+        batch = batch.with_({"advantage": piece(batch)})
+    return batch
+
+
+def _bounds(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    low, high = pieces[0](batch)
+    return batch.with_({"clip_low": low, "clip_high": high})
+
+
+def _row_weight(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    for piece in pieces:
+        batch = batch.with_({"row_weight": batch["row_weight"] * piece(batch)})
+    return batch
+
+
+def _token_weight(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+    for piece in pieces:
+        batch = _multiply_token_weight(piece, batch)
+    return batch
+
+
+def _multiply_token_weight(piece: Any, batch: Batch) -> Batch:
+    weight = piece(batch)
+    counted = batch["token_counted"] & (weight != 0) if getattr(piece, "selects", False) else batch["token_counted"]
+    return batch.with_({"token_weight": batch["token_weight"] * weight, "token_counted": counted})
+
+
+_RUN = {
+    "derive": _derive,
+    "reward": _reward,
+    "advantage": _advantage,
+    "bounds": _bounds,
+    "row_weight": _row_weight,
+    "token_weight": _token_weight,
+}
+
+
+def _ordered(stack: Stack) -> tuple[_Step, ...]:
+    """The steps of `credit`, each after whatever gives what it needs; otherwise in the order of the slots."""
+    steps: list[_Step] = []
+
+    def add(slot: str, pieces: tuple[Any, ...], gives: set[str]) -> None:
+        if pieces:
+            needs = set().union(*(reads(p) for p in pieces)) - gives
+            steps.append(_Step(slot, pieces, frozenset(needs), frozenset(gives)))
+
+    for placed in stack["derive"]:
+        add("derive", (placed.piece,), set(placed.piece.gives))
+    rewards = tuple(p.piece for p in stack["reward"])
+    parts = set().union(*(_reward_parts(p) for p in rewards)) if rewards else set()
+    add("reward", rewards, {"reward", "token_reward", *parts})
+    advantage = tuple(p.piece for p in (*stack["advantage"], *stack["reshape"]))
+    add("advantage", advantage, {"advantage", "row_advantage"})
+    add("bounds", tuple(p.piece for p in stack["bounds"]), {"clip_low", "clip_high"})
+    add("row_weight", tuple(p.piece for p in stack["row_weight"]), {"row_weight"})
+    early = tuple(p.piece for p in stack["token_weight"] if not getattr(p.piece, "on_update", False))
+    add("token_weight", early, {"token_weight", "token_counted"})
+
+    ordered: list[_Step] = []
+    while steps:
+        for step in steps:
+            if not any(step.needs & other.gives for other in steps if other is not step):
+                break
+        else:
+            waiting = "; ".join(f"{type(s.pieces[0]).__name__} waits for {', '.join(sorted(s.needs))}" for s in steps)
+            raise Contradiction(f"these pieces wait for each other: {waiting}")
+        steps.remove(step)
+        ordered.append(step)
+    return tuple(ordered)
+
+
+def _reward_parts(piece: Any) -> set[str]:
+    return {f"reward/{name}" for name in getattr(piece, "parts", ())}
+
+
+# ---- who is alive ---------------------------------------------------------------------------------------------------------------
+def _writes(placed: Placed) -> set[str]:
+    if placed.slot in ("derive", "annotate"):
+        return set(placed.piece.gives)
+    if placed.slot == "reward":
+        return {"reward", "token_reward"} | _reward_parts(placed.piece)
+    return set(WRITES.get(placed.slot, ()))
+
+
+def _wants(placed: Placed) -> set[str]:
+    wanted = reads(placed.piece)
+    if placed.slot in ("loss", "terms"):
+        wanted |= {"ratio"} & set(getattr(placed.piece, "reads", ()))
+        wanted |= {"weight"} if getattr(placed.piece, "reduction", None) is None else {"row_weight"}
+    if placed.slot == "reduction":
+        wanted |= {"row_weight", "token_weight"}
+    return wanted
+
+
+def _awake(stack: Stack) -> list[Placed]:
+    """Settings that reach a loss in this phase: walked backwards from the policy's loss. A model's term lives only if
+    something alive looks at that model."""
+    alive: list[Placed] = [p for p in stack if p.slot in (*BEFORE_BATCH, "phases")]
+    pending = [p for p in stack if p.slot not in (*BEFORE_BATCH, "phases")]
+    wanted: set[str] = set().union(*(reads(p.piece) for p in alive)) if alive else set()
+    models = {"policy"}
+    while True:
+        new = [
+            p
+            for p in pending
+            if (_model(p.piece) in models if p.slot in ("loss", "terms") else bool(_writes(p) & wanted))
+        ]
+        if not new:
+            return alive
+        pending = [p for p in pending if p not in new]
+        alive += new
+        for p in new:
+            wanted |= _wants(p)
+            models |= {v.model for v in views_of(p.piece)}
+
+
+def _missing(stack: Stack, awake: list[Placed]) -> Iterator[tuple[Placed, set[str]]]:
+    have = set(PACKED) | set(STANDARD) | {"row_weight", "token_weight", "token_counted"}
+    for p in awake:
+        have |= _writes(p)
+        for view in views_of(p.piece):
+            have |= set(view.gives)
+    for p in awake:
+        lack = {s for s in reads(p.piece) - have if not s.startswith("part/")}
+        if lack:
+            yield p, lack
+
+
+def _refuse_dead(stacks: Mapping[tuple[str, ...], Stack], awake: Mapping[tuple[str, ...], list[Placed]]) -> None:
+    lives = {id(p) for placed in awake.values() for p in placed}
+    lives_as = [(p.slot, p.piece) for placed in awake.values() for p in placed]
+    for key, stack in stacks.items():
+        where = f" in phase {', '.join(key)}" if key else ""
+        for p, lack in _missing(stack, awake[key]):
+            elsewhere = any(
+                p in placed and p not in [q for q, _ in _missing(stacks[k], placed)] for k, placed in awake.items()
+            )
+            if elsewhere:
+                awake[key].remove(p)  # it sleeps here
+                continue
+            raise Contradiction(
+                f"{p.paper}: {type(p.piece).__name__} needs {', '.join(sorted(lack))}, which nothing gives{where}"
+            )
+        for p in stack:
+            if p.strength != "firm" or id(p) in lives or (p.slot, p.piece) in lives_as:
+                continue
+            loss = stack["loss"][0]
+            what = ", ".join(sorted(_writes(p))) or f"a loss for the {_model(p.piece)}"
+            raise Contradiction(
+                f"{p.paper} sets {p.slot} ({type(p.piece).__name__} gives {what}), but nothing in this stack reads it: the loss is "
+                f"{type(loss.piece).__name__} of {loss.paper}. Drop {p.paper}, or use a loss that reads {what}"
+            )
+
+
+def _refuse_pairs(stack: Stack) -> None:
+    for p in stack:
+        for word, why in getattr(p.piece, "refuses", {}).items():
+            for q in stack:
+                words = {q.slot, *_writes(q), *getattr(q.piece, "properties", ())}
+                if q.paper != p.paper and q.strength == "firm" and word in words:
+                    raise Contradiction(f"{p.paper} cannot be stacked with {q.paper}: {why}")
+
+
+def _unread(stack: Stack, awake: list[Placed]) -> tuple[str, ...]:
+    quiet = [p for p in stack if p not in awake]
+    return (*stack.notes, *(f"{p.paper}'s {p.slot} {_short(p.piece)} is not read here and does not run" for p in quiet))

@@ -1,0 +1,203 @@
+"""Names to things: methods, verifiers, tasks, environments, selectors, rollouts, engines, sinks.
+
+A registry is a dictionary that a decorator fills, and every name is treated alike. Built-in things are found by *reading* the
+package's source (`ast`), so that `list` and `explain` know all of them without importing any; a name is imported when somebody
+asks for it. Third parties use the entry-point group `rlvr.<kind>` or give `path.py:name`; nothing central is edited.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+# kind -> the package folder whose modules register it
+KINDS: dict[str, str] = {
+    "method": "methods",
+    "verifier": "verify",
+    "tasks": "tasks",
+    "select": "select",
+    "rollout": "rollout",
+    "organism": "organisms",
+    "engine": "engine",
+    "env": "envs",
+    "sink": "report",
+}
+_things: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+F = TypeVar("F")
+
+
+class UnknownName(KeyError):
+    """Nobody registered this name; the message says which names there are."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What can be said of a registered thing by reading its source."""
+
+    kind: str
+    name: str
+    module: str  # importable name, or a file
+    line: int
+    summary: str  # first paragraph of the docstring
+    doc: str  # whole docstring: the function's, or the module's where the function has none
+    signature: str  # "(method, low=None, high_max=None)"
+    constants: Mapping[str, Any]  # literal module-level assignments, e.g. fills = ("bounds",)
+
+
+def register(kind: str, name: str | None = None) -> Callable[[F], F]:
+    """Decorator: make a function or class known under `name` (default: its own name)."""
+    if kind not in KINDS:
+        raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
+
+    def add(thing: F) -> F:
+        key = name or thing.__name__  # type: ignore[attr-defined]
+        known = _things[kind].get(key)
+        if known is not None and (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
+            raise ValueError(
+                f"{kind} {key!r} is registered twice: by {known.__module__} and by {thing.__module__}; rename one"
+            )
+        _things[kind][key] = thing
+        return thing
+
+    return add
+
+
+def get(kind: str, name: str) -> Any:
+    """The registered thing. `name` may be `path.py:thing`. Raises UnknownName with the nearest known names."""
+    if ".py:" in name:
+        return load_path(name)
+    if name in _things[kind]:
+        return _things[kind][name]
+    for entry in index(kind):
+        if entry.name == name:
+            importlib.import_module(entry.module)
+            return _things[kind][name]
+    for point in entry_points(group=f"rlvr.{kind}"):
+        if point.name == name:
+            return point.load()
+    near = difflib.get_close_matches(name, names(kind), 3)
+    hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"there are: {', '.join(names(kind))}"
+    raise UnknownName(f"no {kind} is called {name!r}; {hint} (or give a file: path.py:name)")
+
+
+def names(kind: str) -> list[str]:
+    """Every name of a kind, built-in, registered by hand and installed."""
+    found = {e.name for e in index(kind)} | set(_things[kind]) | {p.name for p in entry_points(group=f"rlvr.{kind}")}
+    return sorted(found)
+
+
+def describe(kind: str, name: str) -> Entry:
+    """The Entry of a name, read from source without importing it."""
+    if ".py:" in name:
+        path, _, thing = name.rpartition(":")
+        found = [e for e in read_source(kind, Path(path), path, every=True) if e.name == thing]
+        if found:
+            return found[0]
+        raise UnknownName(f"{path} defines no function or class {thing!r} at its top level")
+    for entry in index(kind):
+        if entry.name == name:
+            return entry
+    for point in entry_points(group=f"rlvr.{kind}"):
+        if point.name == name:
+            spec = importlib.util.find_spec(point.module)
+            if spec and spec.origin:
+                wanted = point.attr or name
+                for entry in read_source(kind, Path(spec.origin), point.module, every=True):
+                    if entry.name == wanted:
+                        return entry
+    near = difflib.get_close_matches(name, names(kind), 3)
+    raise UnknownName(
+        f"no {kind} is called {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"see: rlvr list {kind}")
+    )
+
+
+@cache
+def index(kind: str) -> tuple[Entry, ...]:
+    """All built-in entries of a kind, by reading the package's files."""
+    folder = Path(__file__).parent / KINDS[kind]
+    out: list[Entry] = []
+    for file in sorted(folder.glob("*.py")):
+        module = f"rlvr.{KINDS[kind]}" + ("" if file.stem == "__init__" else f".{file.stem}")
+        out += read_source(kind, file, module)
+    return tuple(sorted(out, key=lambda e: e.name))
+
+
+def read_source(kind: str, file: Path, module: str, every: bool = False) -> list[Entry]:
+    """Entries of one file: what `@register(kind, ...)` decorates, or (`every`) all top-level functions and classes."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    constants: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            try:
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue  # not a literal: not for reading
+    out = []
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            continue
+        name = _registered_as(node, kind) or (node.name if every else None)
+        if name is None:
+            continue
+        doc = ast.get_docstring(node) or ast.get_docstring(tree) or ""
+        out.append(Entry(kind, name, module, node.lineno, doc.split("\n\n")[0], doc, _signature(node), constants))
+    return out
+
+
+def _registered_as(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef, kind: str) -> str | None:
+    for call in node.decorator_list:
+        if not (isinstance(call, ast.Call) and call.args):
+            continue
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        words = [a.value for a in call.args if isinstance(a, ast.Constant)]
+        if called == "register" and words and words[0] == kind:
+            return str(words[1]) if len(words) > 1 else node.name
+    return None
+
+
+def _signature(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) -> str:
+    if not isinstance(node, ast.ClassDef):
+        return f"({ast.unparse(node.args)})"
+    fields = [
+        ast.unparse(s)
+        for s in node.body
+        if isinstance(s, ast.AnnAssign) and "ClassVar" not in ast.unparse(s.annotation)
+    ]
+    return f"({', '.join(fields)})"
+
+
+def load_path(spec: str) -> Any:
+    """The object that `path.py:name` names. Runs the file: it is the user's own code. Errors name the file."""
+    path, _, name = spec.rpartition(":")
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise UnknownName(f"{spec}: there is no file {file}")
+    module_name = f"rlvr_user_{abs(hash(str(file.resolve())))}"
+    if module_name not in sys.modules:
+        source = importlib.util.spec_from_file_location(module_name, file)
+        assert source is not None and source.loader is not None
+        module = importlib.util.module_from_spec(source)
+        sys.modules[module_name] = module
+        try:
+            source.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    module = sys.modules[module_name]
+    if not hasattr(module, name):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        near = difflib.get_close_matches(name, public, 1)
+        raise UnknownName(f"{file} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return getattr(module, name)

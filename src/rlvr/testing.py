@@ -1,0 +1,268 @@
+"""The laws that every method must keep, as functions: for the project's own tests, for `rlvr check`, and for third parties.
+
+    cut invariance   micro-batches, order of rows and skipping of idle rows change neither loss nor gradient
+    detachment       nothing that a piece computes carries gradient; only the running forward does
+    finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to learn gives a zero
+                     that is still connected to the graph
+    neutrality       the setting or input that removes a paper's signal gives its base, and a nearby one does not
+    commutation      papers stack in any order
+    token truth      what a rollout trains is what was sampled, each token once, in the context that produced it
+
+A paper states its neutral setting as a literal beside its function:
+
+    neutral = {"settings": {"high_max": 0.2, "low": 0.2}, "equals": "grpo", "near": {"high_max": 0.3}}
+
+`equals` is a stack; `input`, if given, names a function of the module, batch -> batch; `exact` (default True) asks for equal bits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, Now
+from rlvr.method import Method
+from rlvr.plan import Running
+from rlvr.registry import get
+from rlvr.reward.pays import Pays
+from rlvr.stacking import build_method
+
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one law for one method."""
+
+    law: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A stand-in for a model: one free parameter a token, so that gradients are those with respect to log-probs."""
+
+    logp: Tensor  # [N]
+    entropy: Tensor  # [N]
+    value: Tensor  # [N]
+
+    def take(self, index: Tensor) -> Policy:
+        return Policy(self.logp[index], self.entropy[index], self.value[index])
+
+
+def random_batch(
+    seed: int = 0,
+    rows: int = 24,
+    dtype: torch.dtype = torch.float64,
+    stale: float = 0.3,
+    vocabulary: int = 11,
+) -> tuple[Batch, Policy]:
+    """A batch as training makes them when off-policy: uneven groups in mixed order, episodes of several rows, empty, truncated and
+    unjudged rows, a silent group, sampler noise; and a policy `stale` nats a token away (a clip fraction well above 1 %)."""
+    noise = torch.Generator().manual_seed(seed)
+    normal = lambda *shape: torch.randn(*shape, generator=noise, dtype=dtype)  # noqa: E731
+    chance = lambda p, n: torch.rand(n, generator=noise) < p  # noqa: E731
+    length = torch.randint(1, 40, (rows,), generator=noise)
+    length[3 % rows] = 0
+    group = torch.randint(0, max(1, rows // 5), (rows,), generator=noise)
+    episode = torch.arange(rows)
+    for a, b in ((1, 2), (7, 8)):  # two rows of one episode
+        if b < rows:
+            episode[b], group[b] = episode[a], group[a]
+    correct, known = chance(0.4, rows), ~chance(0.1, rows)
+    correct[group == group[0]] = True  # a silent group
+    correct, known = correct[episode], known[episode]
+    n = int(length.sum())
+    old = -normal(n).abs() - 0.05
+    score = torch.where(known, torch.where(correct, 1.0, torch.where(chance(0.3, rows)[episode], 0.25, 0.0)), 0.0).to(dtype)
+    batch = Batch.pack(
+        length,
+        group=group,
+        episode=episode,
+        known=known,
+        correct=correct & known,
+        score=score,
+        truncated=chance(0.2, rows),
+        token=torch.randint(0, vocabulary, (n,), generator=noise),
+        origin=torch.ones(n, dtype=torch.long),
+        old_logp=old,
+        behavior_logp=old + 0.05 * normal(n),
+        sampler_logp=old + 0.01 * normal(n),
+        ref_logp=old + 0.2 * normal(n),
+        teacher_logp=old + normal(n),
+        entropy=normal(n).abs(),
+        value=normal(n),
+    )
+    policy = Policy(old + stale * normal(n), normal(n).abs(), normal(n))
+    return batch.with_({"now_logp": policy.logp, "now_entropy": policy.entropy}), policy
+
+
+def running(method: Method) -> Running:
+    """The first phase of a method's plan, with the plain reward."""
+    plan = method.plan(reward=Pays())
+    return plan.at(plan.start())
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Loss of every trained model summed, and gradients with respect to log-probs, entropies and values, each [N]."""
+
+    loss: Tensor
+    logp: Tensor
+    entropy: Tensor
+    value: Tensor
+    batch: Batch
+
+    def gap(self, other: Outcome) -> float:
+        """The largest absolute difference between two outcomes."""
+        pairs = [(self.loss, other.loss), (self.logp, other.logp), (self.entropy, other.entropy), (self.value, other.value)]
+        return max((float((a - b).abs().max()) if a.numel() else 0.0) for a, b in pairs)
+
+    def same_bits(self, other: Outcome) -> bool:
+        return torch.equal(self.loss, other.loss) and torch.equal(self.logp, other.logp)
+
+
+def outcome(
+    plan: Running,
+    batch: Batch,
+    policy: Policy,
+    cuts: Callable[[Batch, Tensor], Sequence[Tensor]] | None = None,
+    skip_idle: bool = True,
+) -> Outcome:
+    """Everything between scoring and the optimiser, on the stand-in policy. `cuts`: (batch, rows) -> micro-batches."""
+    batch = plan.weigh(plan.credit(batch))
+    leaf = lambda x: x.clone().requires_grad_()  # noqa: E731
+    logp, entropy, value = leaf(policy.logp), leaf(policy.entropy), leaf(policy.value)
+    total = (logp * 0.0).sum()
+    for model in plan.trained:
+        busy = plan.busy(batch, model) if skip_idle else batch.length > 0
+        rows = busy.nonzero()[:, 0]
+        for part_rows in cuts(batch, rows) if cuts else [rows]:
+            index = batch.token_index(part_rows)
+            now = Now(logp[index], entropy[index], value[index])
+            loss, _ = plan.loss(model, now, batch.take(part_rows, whole=False))
+            total = total + loss
+    total.backward()  # type: ignore[no-untyped-call]
+    grad = lambda x: torch.zeros_like(x) if x.grad is None else x.grad  # noqa: E731
+    return Outcome(total.detach(), grad(logp), grad(entropy), grad(value), batch)
+
+
+# ---- the laws -----------------------------------------------------------------------------------------------------------------
+def cut_invariance(method: Method, dtype: torch.dtype = torch.float64) -> Result:
+    plan, worst = running(method), 0.0
+    for seed in range(3):
+        batch, policy = random_batch(seed, dtype=dtype)
+        whole = outcome(plan, batch, policy)
+        for budget in (1, 60, 200):
+            cut = outcome(plan, batch, policy, lambda b, r, budget=budget: b.cut(budget, plan.together, r))
+            worst = max(worst, whole.gap(cut))
+        worst = max(worst, whole.gap(outcome(plan, batch, policy, skip_idle=False)))
+        order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
+        index = batch.token_index(order)
+        moved = outcome(plan, batch.take(order), policy.take(index))
+        back = Outcome(whole.loss, whole.logp[index], whole.entropy[index], whole.value[index], whole.batch)
+        worst = max(worst, back.gap(moved))
+    return Result("cut invariance", worst <= TOLERANCE[dtype], f"largest difference {worst:.1e} in {dtype}")
+
+
+def detachment(method: Method) -> Result:
+    batch, policy = random_batch(0)
+    done = outcome(running(method), batch, policy).batch
+    loose = [name for name, x in (*done.tokens.items(), *done.rows.items()) if x.requires_grad]
+    return Result("detachment", not loose, f"streams with gradient: {loose}" if loose else "")
+
+
+def finiteness(method: Method) -> Result:
+    plan = running(method)
+    for name, (batch, policy) in extreme_batches().items():
+        got = outcome(plan, batch, policy)
+        if not all(bool(torch.isfinite(x).all()) for x in (got.loss, got.logp, got.entropy, got.value)):
+            return Result("finiteness", False, f"loss or gradient is not finite: {name}")
+        if name == "no verdicts" and plan.learns_from_verdicts and bool((got.batch["weight"] != 0).any()):
+            return Result("finiteness", False, "rows without a verdict carry weight")
+    return Result("finiteness", True)
+
+
+def extreme_batches() -> dict[str, tuple[Batch, Policy]]:
+    """Batches at the edges, by name."""
+    batch, policy = random_batch(5)
+    r = len(batch)
+    yes, no = torch.ones(r, dtype=torch.bool), torch.zeros(r, dtype=torch.bool)
+    judged = lambda known, correct: batch.with_({"known": known, "correct": correct, "score": correct.double()})  # noqa: E731
+    far = torch.where(torch.arange(len(policy.logp)) % 2 == 0, 60.0, -60.0).double()
+    empty = torch.tensor([3])
+    return {
+        "ordinary": (batch, policy),
+        "all right": (judged(yes, yes), policy),
+        "all wrong": (judged(yes, no), policy),
+        "no verdicts": (judged(no, no), policy),
+        "one-sided groups": (judged(yes, batch["group"] % 2 == 0), policy),
+        "ratios beyond overflow": (batch, replace(policy, logp=policy.logp + far)),
+        "one row without tokens": (batch.take(empty), policy.take(batch.token_index(empty))),
+        "one row": (batch.take(torch.tensor([0])), policy.take(batch.token_index(torch.tensor([0])))),
+    }
+
+
+def commutation(names: Sequence[str], settings: Sequence[dict[str, Any]] | None = None) -> Result:
+    """Both orders of stacking give equal plans (as sets of settings), or both are refused."""
+    every = settings or [{} for _ in names]
+
+    def stacked(order: Sequence[int]) -> Method:
+        method = get("method", "grpo")()
+        for i in order:
+            method = get("method", names[i])(method, **every[i])
+        return method
+
+    forward, backward = list(range(len(names))), list(range(len(names)))[::-1]
+    return Result("commutation", stacked(forward).placed == stacked(backward).placed, " and ".join(names))
+
+
+def neutrality(name: str) -> Result:
+    """The neutral statement of a registered paper, as written beside it."""
+    thing = get("method", name)
+    module = sys.modules.get(thing.__module__) or importlib.import_module(thing.__module__)
+    stated = getattr(module, "neutral", None)
+    if name == "grpo":
+        return Result("neutrality", True, "the base")
+    if stated is None:
+        return Result("neutrality", False, "the module states no `neutral`")
+    change = getattr(module, stated["input"]) if "input" in stated else lambda batch: batch
+    settings, base = stated.get("settings", {}), running(build_method(stated["equals"], {}))
+    label = name.rpartition(":")[2]
+    paper = running(thing(get("method", "grpo")(), **settings))
+    for seed in range(3):
+        batch, policy = random_batch(seed)
+        batch = change(batch)
+        a, b = outcome(paper, batch, policy), outcome(base, batch, policy)
+        same = a.same_bits(b) if stated.get("exact", True) else a.gap(b) <= 1e-6
+        if not same:
+            return Result("neutrality", False, f"{label} at {settings} differs from {stated['equals']} by {a.gap(b):.1e}")
+    near = running(thing(get("method", "grpo")(), **{**settings, **stated.get("near", {})}))
+    batch, policy = random_batch(0)
+    if "near" in stated:
+        batch = change(batch)
+    if outcome(near, batch, policy).gap(outcome(base, batch, policy)) <= 1e-6:
+        return Result("neutrality", False, f"{label} makes no difference at {stated.get('near', 'its defaults')} either")
+    return Result("neutrality", True)
+
+
+def check(name: str) -> list[Result]:
+    """All laws for a paper: a registered name or `path.py:paper`, stacked on grpo with its default settings."""
+    return list(_check(name))
+
+
+def _check(name: str) -> Iterator[Result]:
+    paper = get("method", name)
+    base = get("method", "grpo")
+    method = paper() if name == "grpo" else paper(base())
+    yield Result("plan", True, str(method.plan(reward=Pays())))
+    for law in (cut_invariance, lambda m: cut_invariance(m, torch.float32), detachment, finiteness):
+        yield law(method)
+    yield neutrality(name)
