@@ -179,7 +179,8 @@ class Running:
         """[N] d(all policy token losses)/d(logp) at the current weights, from the streams `now_logp` and `now_entropy`."""
         with torch.enable_grad():
             logp = batch["now_logp"].clone().requires_grad_()
-            part = replace(batch, whole=False)
+            provisional = batch["token_weight"] * batch.spread(batch["row_weight"])  # what a loss reports on, before selection
+            part = replace(batch.with_({"weight": provisional}), whole=False)
             now = self.with_ratio(Now(logp, batch["now_entropy"]), part)
             total = logp.new_zeros(())
             for term in self.terms_of("policy"):

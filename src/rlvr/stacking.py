@@ -62,7 +62,8 @@ class Call(NamedTuple):
 # ---- text to calls --------------------------------------------------------------------------------------------------
 def parse_stack(text: str) -> list[Call]:
     """The calls of a comma-separated list. Raises StackError naming every item that cannot be read."""
-    calls, problems = [], []
+    calls: list[Call] = []
+    problems: list[str] = []
     for item in _split(text):
         try:
             calls.append(parse_call(item))
@@ -120,7 +121,7 @@ def _settings(name: str, inside: str) -> dict[str, Any]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         call = None
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-X
+        raise StackError(f"{name}({_shown(inside)}): cannot be read; write {name}(key=value, ...)")
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         raise StackError(f"{name}({_shown(inside)}): arguments are given by name: {name}(key=value)")
     out: dict[str, Any] = {}
@@ -156,6 +157,10 @@ def parameters(kind: str, name: str) -> list[Parameter] | None:
         if any(p.kind == p.VAR_KEYWORD for p in live):
             return None
         return [Parameter(p.name, "", None if p.default is p.empty else repr(p.default)) for p in live]
+    except OSError as error:
+        raise registry.UnknownName(f"{name}: the file cannot be read ({error.strerror})") from None
+    except SyntaxError as error:
+        raise registry.UnknownName(f"{name}: line {error.lineno} is not Python: {error.msg}") from None
     args = ast.parse(f"def f{text}: ...").body[0].args  # type: ignore[attr-defined]
     if args.kwarg is not None:
         return None
@@ -216,10 +221,6 @@ def read_stack(text: str, papers: Mapping[str, Mapping[str, Any]] | None = None)
             known[call.name] = parameters("method", call.name)
         except registry.UnknownName as error:
             problems.append(str(error))
-        except OSError as error:
-            problems.append(f"{call.name}: the file cannot be read ({error.strerror})")
-        except SyntaxError as error:
-            problems.append(f"{call.name}: line {error.lineno} is not Python: {error.msg}")
     if not problems and not any(_starts(known[call.name]) for call in calls):
         calls.append(Call("grpo", {}))
         known["grpo"] = parameters("method", "grpo")

@@ -65,7 +65,9 @@ class Stepper:
         self.weights = [p for p in model.parameters() if p.requires_grad]
         narrow = any(p.dtype in (torch.bfloat16, torch.float16) for p in self.weights)
         self.masters = [p.detach().float().clone() for p in self.weights] if narrow else self.weights
-        self.adam = torch.optim.AdamW(self.masters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True)
+        self.adam = torch.optim.AdamW(
+            self.masters, lr=optim.lr, betas=optim.betas, weight_decay=optim.weight_decay, fused=True
+        )
 
     def zero(self) -> None:
         for p in self.weights:
@@ -214,7 +216,9 @@ class TorchEngine:
         ready: list[tuple[Stepper, Tensor]] = []
         for model in running.trained:
             if model not in self.steppers:
-                raise Unsupported(f"the stack trains the model {model!r}, which this run does not have an optimiser for")
+                raise Unsupported(
+                    f"the stack trains the model {model!r}, which this run does not have an optimiser for"
+                )
             stepper = self.steppers[model]
             busy = running.busy(batch, model) if self.skip_idle else batch.length > 0
             told[f"busy/{model}"] = Tally.mean(busy.double())
@@ -298,7 +302,9 @@ def _with_prefixes(batch: Batch, prefixes: Sequence[Sequence[int] | None]) -> Ba
         ids.append(torch.cat([new, chain[start:]]))
         at.append(places + len(new) - start)
     lengths = torch.tensor([len(x) for x in ids], device=batch.length.device)
-    chains = replace(batch.chains, ids=torch.cat(ids), lengths=lengths, at=torch.cat(at), starts=lengths.cumsum(0) - lengths)
+    chains = replace(
+        batch.chains, ids=torch.cat(ids), lengths=lengths, at=torch.cat(at), starts=lengths.cumsum(0) - lengths
+    )
     return replace(batch, chains=chains)
 
 

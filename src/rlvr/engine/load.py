@@ -1,0 +1,265 @@
+"""Models by name: bundled, added, in a folder or on the hub; to a causal language model, and back to a folder.
+
+Safetensors only, and never a model's own Python code. A folder is written under another name and renamed when whole.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from rlvr import organisms
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+class ModelError(ValueError):
+    """A model that is not there, or not usable as it is; the message says what would work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that can be sampled and trained."""
+
+    model: Any  # transformers causal LM, in eval mode
+    tokenizer: Any
+    name: str
+    folder: Path | None  # None for a model that was made in memory
+    stop_ids: frozenset[int]  # a turn ends with any of these
+    pad_id: int  # fills batches; masked wherever it stands, never a reason to stop
+
+
+def models_dir() -> Path:
+    """Where added models are kept: $RLVR_MODELS, or ~/.cache/rlvr/models."""
+    return Path(os.environ.get("RLVR_MODELS") or "~/.cache/rlvr/models").expanduser()
+
+
+def added() -> dict[str, Path]:
+    """Models that `rlvr models add` put here, by name."""
+    return {card.parent.name: card.parent for card in sorted(models_dir().glob("[!.]*/config.json"))}
+
+
+def find_model(name: str | Path) -> Path:
+    """The folder of a model: bundled, added, local, or fetched from the hub. Raises ModelError."""
+    text = str(name)
+    folder = Path(name).expanduser()
+    if isinstance(name, str):
+        if name in organisms.names():
+            return organisms.folder(name)
+        if name in added():
+            return added()[name]
+    if folder.is_dir():
+        return folder
+    if isinstance(name, Path) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text) or text.startswith("."):
+        raise ModelError(f"there is no folder {folder}; {_choices(text)}")
+    from rlvr.engine.fetch import SOURCES
+
+    if text in SOURCES:
+        raise ModelError(f"{text} is not on this machine yet; run: rlvr models add {text}")
+    return _from_hub(text)
+
+
+def _choices(name: str) -> str:
+    here = [*organisms.names(), *added()]
+    near = difflib.get_close_matches(name, here, 1)
+    return (f"did you mean {near[0]!r}? " if near else "") + (
+        f"what works: a bundled model ({', '.join(organisms.names()) or 'none'}), an added one"
+        f" ({', '.join(added()) or 'none'}; see rlvr models), the path of a folder, or a hub id such as Qwen/Qwen3-0.6B"
+    )
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import errors, snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                name,
+                allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"],
+                ignore_patterns=["*/*", "consolidated*"],  # other formats of the same weights
+            )
+        )
+    except errors.GatedRepoError:
+        why = "its authors ask for consent: accept the terms on its hub page and set HF_TOKEN"
+    except errors.RepositoryNotFoundError:
+        why = "the hub knows no such model, or it is private (then set HF_TOKEN)"
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        why = "the hub cannot be reached (offline?) and the local hub cache does not have it"
+    except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+        why = f"the hub refused: {str(error).strip().splitlines()[0]}"
+    raise ModelError(
+        f"no model {name!r}: it is neither bundled, nor added, nor a folder here, and {why}; {_choices(name)}"
+    )
+
+
+def load_model(name: str | Path, dtype: str = "float32", device: str | None = None) -> Loaded:
+    """A model by name, ready to sample, in `dtype` whatever it is stored in; on the GPU where there is one.
+
+    Raises ModelError: not found, no safetensors, weights missing or of other shapes, a tokenizer larger than the
+    embedding, a model that needs its own Python code.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+    folder = find_model(name)
+    _check_files(folder)
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if where.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f'device {where!r}: this machine has no usable GPU; use device = "cpu"')
+    with _quiet():
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                local_files_only=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+            model, info = loaded
+        except (ValueError, OSError, KeyError, ImportError) as error:
+            why = str(error).strip().split("\n")[0]
+            if "trust_remote_code" in str(error):
+                why = "it needs its own Python code, which is never run; use a model that transformers itself knows"
+            raise ModelError(f"{name}: cannot load {folder}: {why}") from None
+    absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if absent:
+        raise ModelError(
+            f"{name}: {len(absent)} weights that {type(model).__name__} needs are missing in {folder} or have another"
+            f" shape, for example {absent[0]}; config.json and the safetensors files do not belong together"
+        )
+    rows, tokens = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values()) + 1
+    if rows < tokens:
+        raise ModelError(
+            f"{name}: the tokenizer has {tokens} tokens and the model's embedding only {rows} rows; use the one"
+            " that came with the model, or enlarge the model once with model.resize_token_embeddings and save it"
+        )
+    stops = stop_ids(model, tokenizer)
+    pad = tokenizer.pad_token_id
+    return Loaded(
+        model=model.to(where).eval(),
+        tokenizer=tokenizer,
+        name=str(name),
+        folder=folder,
+        stop_ids=stops,
+        pad_id=min(stops, default=0) if pad is None else int(pad),
+    )
+
+
+def _check_files(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} is not a model: it has no config.json")
+    if not any(folder.glob("*.safetensors")):
+        if any(folder.glob("*.bin")):
+            raise ModelError(
+                f"{folder} keeps its weights as pickle (.bin), which can run code when it is opened; if you trust it,"
+                f" convert it once: AutoModelForCausalLM.from_pretrained({str(folder)!r}).save_pretrained(NEW_FOLDER),"
+                " and copy the tokenizer's files there"
+            )
+        raise ModelError(f"{folder} has no *.safetensors file, so it has no weights")
+
+
+def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every id that ends a turn: of the generation config, the config, the tokenizer and the chat template.
+
+    Published models often name only one of them: a chat model whose config says <|endoftext|> alone would never stop.
+    """
+    from rlvr.engine.renderer import TemplateError, end_of_turn
+
+    found: set[int] = set()
+    for holder in (model.generation_config, model.config, model.config.get_text_config(), tokenizer):
+        eos = getattr(holder, "eos_token_id", None)
+        found |= {eos} if isinstance(eos, int) else set(eos or ())
+    if tokenizer.chat_template:
+        try:
+            end = end_of_turn(tokenizer)
+            found |= set() if end is None else {end}
+        except TemplateError:
+            pass  # the renderer says so when somebody asks for a chat
+    return frozenset(found)
+
+
+def save_model(model: Any, tokenizer: Any, folder: str | Path, dtype: str | None = None) -> Path:
+    """Write an HF folder: safetensors, tokenizer, chat template, generation config; in `dtype` if given.
+
+    The folder appears whole or not at all. An earlier model there is replaced; anything else stays, with a ModelError.
+    """
+    folder = Path(folder).expanduser()
+    if folder.exists() and not _replaceable(folder):
+        raise ModelError(f"{folder} exists and is not just a saved model; name another folder")
+    if dtype is not None and dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+    with whole_folder(folder) as partial, _quiet():
+        if dtype is None:
+            model.save_pretrained(partial)
+        else:
+            model.save_pretrained(partial, state_dict=_cast(model.state_dict(), dtype))
+            config = json.loads((partial / "config.json").read_text(encoding="utf-8"))
+            text = json.dumps(config | {"dtype": dtype}, indent=2, sort_keys=True) + "\n"
+            (partial / "config.json").write_text(text, encoding="utf-8")
+        tokenizer.save_pretrained(partial)
+    return folder
+
+
+def _replaceable(folder: Path) -> bool:
+    files = list(folder.iterdir()) if folder.is_dir() else [folder]
+    return not files or (all(f.is_file() for f in files) and (folder / "config.json") in files)
+
+
+def _cast(state: dict[str, Any], dtype: str) -> dict[str, Any]:
+    import torch
+
+    done: dict[tuple[int, torch.Size], torch.Tensor] = {}  # tied weights must stay one tensor, or they are saved twice
+    out = {}
+    for name, x in state.items():
+        key = (x.data_ptr(), x.shape)
+        if key not in done:
+            done[key] = x.to("cpu", getattr(torch, dtype)) if x.is_floating_point() else x.cpu()
+            if not done[key].isfinite().all() and x.isfinite().all():
+                raise ModelError(f"{name} has values beyond the range of {dtype}; save in bfloat16 or float32")
+        out[name] = done[key]
+    return out
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Write into the folder that this yields; it takes the place of `folder` at the end, unless something raises."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    mark = uuid4().hex[:8]
+    partial, old = (folder.with_name(f".{folder.name}.{mark}.{what}") for what in ("partial", "old"))
+    partial.mkdir()
+    try:
+        yield partial
+        if folder.exists():
+            folder.rename(old)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars that transformers prints for the smallest model."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,62 @@
+"""Sample and judge without training: what `rlvr eval` and the before and after of a run do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlvr.engine.protocol import Limits, Sampler
+from rlvr.evaluate.statistics import Summary, summarise
+from rlvr.records import Group, Rollout, Task, Verdict, mix
+from rlvr.rollout.parallel import Parallel
+from rlvr.rollout.world import Renderer, World
+from rlvr.waiting import wait_for
+
+Judge = Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Verdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The groups of an evaluation and their statistics at k = group size."""
+
+    groups: tuple[Group, ...]
+    summary: Summary
+
+    def told(self) -> dict[str, Any]:
+        """For JSON: {"mean@8": [value, low, high], ..., "errors": samples without a verdict}."""
+        estimates = {name: [e.value, e.low, e.high] for name, e in self.summary.estimates.items()}
+        return {**estimates, "errors": self.summary.errors}
+
+
+def measure(
+    sampler: Sampler,
+    renderer: Renderer,
+    judge: Judge,
+    tasks: Sequence[Task],
+    k: int,
+    limits: Limits,
+    stop_ids: frozenset[int],
+    seed: int,
+    at_once: int = 64,
+    told: Callable[[int], None] = lambda done: None,
+) -> Measured:
+    """k samples of every task, judged. Equal seeds give equal noise, so two policies are compared on common random numbers.
+
+    at_once: tasks that are sampled together (bounds memory). told: is given the number of tasks done so far.
+    """
+
+    async def sample(first: int) -> list[Group]:
+        world = World(sampler, renderer, limits, stop_ids, f"eval.{first}", mix(seed, "eval", first))
+        found = [g async for g in Parallel()(tasks[first : first + at_once], k, world)]
+        return sorted(found, key=lambda g: g.id)
+
+    groups: list[Group] = []
+    for first in range(0, len(tasks), at_once):
+        new = wait_for(sample(first))
+        rows = [(row, g) for g in new for row in g.rollouts]
+        verdicts = judge([(row, g.task) for row, g in rows])
+        by_row = {row.id: v for (row, _), v in zip(rows, verdicts, strict=True)}
+        groups += [Group(g.id, g.task, g.rollouts, {r.episode: by_row[r.id] for r in g.rollouts}) for g in new]
+        told(len(groups))
+    return Measured(tuple(groups), summarise({g.task.id: list(g.verdicts.values()) for g in groups}, (k,)))

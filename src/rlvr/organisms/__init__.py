@@ -1,0 +1,27 @@
+"""Model organisms: tiny models, bundled with the package, on which a learning curve takes a minute on one core.
+
+`organisms.make` makes them; each folder is an ordinary Hugging Face checkpoint with a card, `organism.json`, that
+records the recipe and what was measured.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CARD = "organism.json"
+
+
+def names() -> list[str]:
+    """The bundled organisms."""
+    return sorted(card.parent.name for card in HERE.glob(f"*/{CARD}"))
+
+
+def folder(name: str) -> Path:
+    """The checkpoint folder of a bundled organism. Raises ValueError with the names there are."""
+    if name in names():
+        return HERE / name
+    near = difflib.get_close_matches(name, names(), 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names())}"
+    raise ValueError(f"no organism {name!r} is bundled; {hint}")

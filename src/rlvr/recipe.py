@@ -1,0 +1,561 @@
+"""A recipe: everything that a run needs to know, in one flat TOML file.
+
+    model = "nano"
+    method = "grpo,gapo"
+    tasks = "running_sums"
+
+    [papers.gapo]
+    high_max = 0.28
+
+`load_recipe` finds it, applies `--set key=value`, and reports everything that is wrong in one go: where it stands, what
+was given, what is wanted. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from rlvr import foreign, registry, toml
+from rlvr.stacking import StackError, argument_problems, parameters, parse_stack, read_stack
+
+CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+
+class RecipeError(ValueError):
+    """The recipe cannot be used; the message lists every problem with the place where it stands."""
+
+
+def _source(value: Any) -> Any:
+    """A name for short: "countdown" is {name = "countdown"}, "my.jsonl" is {name = "jsonl", path = "my.jsonl"}."""
+    if not isinstance(value, str):
+        return value
+    return {"name": "jsonl", "path": value} if value.endswith(".jsonl") else {"name": value}
+
+
+Source = Annotated[dict[str, Any], BeforeValidator(_source)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+Size = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Pays(BaseModel):
+    """What an answer earns. A score between 0 and 1 pays in proportion; an unknown verdict pays nothing."""
+
+    model_config = CONFIG
+
+    right: float = 1.0
+    """reward of a right answer"""
+    wrong: float = 0.0
+    """reward of a wrong answer"""
+    truncated: float | None = None
+    """reward of a wrong answer that a length limit cut; unset: as wrong"""
+
+
+class Eval(BaseModel):
+    """How the model is measured before, after and during training."""
+
+    model_config = CONFIG
+
+    problems: Count = 200
+    """problems asked; 0: no evaluation"""
+    k: Positive = 8
+    """answers sampled to each problem"""
+    every: Count = 0
+    """steps between evaluations; 0: only before and after training"""
+    temperature: Size | None = None
+    """sampling temperature, 0 is greedy; unset: as in training"""
+    tasks: Source | None = None
+    """where problems come from; unset: the training source's split = "eval" where it has one, else a held-out share"""
+    holdout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """share of the tasks that is held out where the source has no eval split"""
+
+
+class Recipe(BaseModel):
+    """Everything that a run needs to know, in the order of the file that `to_toml` writes."""
+
+    model_config = CONFIG
+
+    model: str = "nano"
+    """a bundled or added model, a folder, or a hub id such as Qwen/Qwen3-0.6B"""
+    method: str = "grpo"
+    """papers to stack, in any order, e.g. "grpo,gapo(high_max=0.28)"; grpo is implied"""
+    verifier: str | None = None
+    """how answers are checked, e.g. "hash_marker(marker='#')" or "path.py:f"; unset: as each task says"""
+    prompt: str | None = None
+    """template around a text prompt: {prompt} stands for it, all other braces for themselves"""
+    system: str | None = None
+    """system message of every chat prompt that has none of its own"""
+    as_chat: bool | None = None
+    """whether a text prompt becomes a chat message; unset: where the model has a chat template"""
+
+    steps: Positive = 60
+    """training steps: each samples a batch, then updates on it"""
+    prompts_per_step: Positive = 32
+    """tasks asked in a step"""
+    group_size: Positive = 16
+    """rollouts of each task"""
+    updates_per_batch: Positive = 1
+    """optimiser steps that a batch is cut into, whole groups each"""
+    epochs: Positive = 1
+    """passes over a batch"""
+    token_budget: Positive = 16384
+    """tokens in one micro-batch: decides memory, never the result"""
+    max_tokens: Positive = 64
+    """new tokens of one answer at most"""
+    temperature: Size = 1.0
+    """sampling temperature"""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """sample only from the likeliest tokens that together have this probability"""
+    top_k: Count = 0
+    """sample only from this many likeliest tokens; 0: from all"""
+
+    lr: Size = 1e-6
+    """learning rate of AdamW"""
+    betas: Annotated[list[Beta], Field(min_length=2, max_length=2)] = [0.9, 0.95]
+    """how slowly AdamW forgets gradients and their squares"""
+    weight_decay: Size = 0.0
+    """AdamW's weight decay"""
+    warmup_steps: Count = 0
+    """optimiser steps over which the learning rate rises"""
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    """course of the learning rate after the warm-up"""
+    max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
+    """a longer gradient is scaled down to this length"""
+
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    """numbers that the model computes in"""
+    device: str | None = None
+    """"cpu", "cuda", "cuda:1"; unset: the GPU where there is one"""
+    threads: Positive | None = None
+    """processor threads of torch; unset: its own choice"""
+    seed: Count = 0
+    """where all random numbers come from"""
+    max_refills: Count = 3
+    """rounds of new tasks in a step for groups that the method drops, as dapo does"""
+    unknown_limit: Share = 0.05
+    """the run stops above this share of unknown verdicts"""
+    gap_limit: Annotated[float, Field(gt=0)] | None = None
+    """the run stops above this gap between sampler and trainer, mean nats a token; unset: by dtype"""
+    rollouts_every: Count = 5
+    """steps between written rollouts; the first and the last are always written"""
+    checkpoint_every: Count = 0
+    """steps between checkpoints; 0: none on the way"""
+    examples_every: Count = 10
+    """steps between printed example answers; 0: none"""
+
+    tasks: Source
+    """where tasks come from: a name, a .jsonl file, or a table with `name` and the source's arguments"""
+    papers: dict[str, dict[str, Any]] = {}
+    """settings of papers by name: [papers.gapo] high_max = 0.28"""
+    pays: Pays = Pays()
+    """what right, wrong and truncated answers earn"""
+    parts: dict[str, float] = {}
+    """weights of named parts of a verdict, added to the reward"""
+    chat: dict[str, Any] = {}
+    """arguments of the chat template, e.g. enable_thinking = false"""
+    eval: Eval = Eval()
+    """how the model is measured"""
+
+    @model_validator(mode="after")
+    def _all_together(self) -> Recipe:
+        found = list(_across(self))
+        if found:
+            raise _Across(found)
+        return self
+
+    def to_toml(self) -> str:
+        """The whole recipe as TOML, defaults included; loads back to an equal one."""
+        return toml.write({key: value for key, value in self.model_dump().items() if value != {}})
+
+
+# ---- what fields cannot say one by one ------------------------------------------------------------------------------
+class _Across(ValueError):
+    """(keys, sentence) of each problem between settings."""
+
+    def __init__(self, problems: list[tuple[tuple[str, ...], str]]):
+        super().__init__("; ".join(sentence for _, sentence in problems))
+        self.problems = problems
+
+
+def _across(r: Recipe) -> Iterator[tuple[tuple[str, ...], str]]:
+    try:
+        read_stack(r.method, r.papers)
+    except StackError as error:
+        yield from ((("method", "papers"), problem) for problem in error.problems)
+    for key, source in (("tasks", r.tasks), ("eval.tasks", r.eval.tasks)):
+        if source is not None:
+            yield from (((key,), problem) for problem in _source_problems(key, source))
+    if r.verifier is not None and ".py:" not in r.verifier:
+        try:
+            parameters("verifier", r.verifier.partition("(")[0].strip())
+        except registry.UnknownName as error:
+            yield ("verifier",), str(error)
+    if r.prompt is not None and "{prompt}" not in r.prompt:
+        yield (
+            ("prompt",),
+            "`prompt` has no {prompt} in it, so every task would ask the same; put {prompt} where it goes",
+        )
+    if r.system is not None and r.as_chat is False:
+        yield (
+            ("system", "as_chat"),
+            "`system` is a chat message, but as_chat = false sends plain text; put its words into `prompt`, "
+            "or drop as_chat",
+        )
+    if r.temperature == 0:
+        yield (
+            ("temperature",),
+            "temperature = 0 cannot be trained: all rollouts of a task would be the same; write temperature = 1.0 "
+            "(greedy evaluation is eval.temperature = 0 with eval.k = 1)",
+        )
+    if r.eval.temperature == 0 and r.eval.k > 1:
+        yield (
+            ("eval.k", "eval.temperature"),
+            f"eval.temperature = 0 gives the same answer {r.eval.k} times; write eval.k = 1, or a higher temperature",
+        )
+    if r.updates_per_batch > r.prompts_per_step:
+        yield (
+            ("updates_per_batch", "prompts_per_step"),
+            f"{r.prompts_per_step} groups cannot fill {r.updates_per_batch} optimiser batches, for a group is never "
+            f"cut; write updates_per_batch = {r.prompts_per_step}, or prompts_per_step = {r.updates_per_batch}",
+        )
+    if r.token_budget < r.max_tokens:
+        yield (
+            ("token_budget", "max_tokens"),
+            f"token_budget = {r.token_budget} cannot hold one answer of max_tokens = {r.max_tokens}; "
+            f"write token_budget = {8 * r.max_tokens} or more",
+        )
+    if not r.pays.right > r.pays.wrong:
+        yield (
+            ("pays.right", "pays.wrong"),
+            f"a right answer must earn more than a wrong one, got pays.right = {r.pays.right} and pays.wrong = "
+            f"{r.pays.wrong}",
+        )
+    elif r.pays.truncated is not None and r.pays.truncated >= r.pays.right:
+        yield (
+            ("pays.truncated", "pays.right"),
+            f"pays.truncated = {r.pays.truncated} would pay a wrong, truncated answer as much as a right one "
+            f"({r.pays.right}); write less",
+        )
+
+
+def _source_problems(key: str, source: Mapping[str, Any]) -> list[str]:
+    name = source.get("name")
+    if not isinstance(name, str):
+        return [f'{key} needs a name: {key} = "running_sums", or a table with name = "running_sums" and its arguments']
+    try:
+        known = parameters("tasks", name)
+    except registry.UnknownName as error:
+        return [f"{key}: {error}"]
+    return argument_problems(f"{key} ({name})", known, {k: v for k, v in source.items() if k != "name"})
+
+
+# ---- loading --------------------------------------------------------------------------------------------------------
+def recipes_dir() -> Path:
+    """Where the shipped recipes are: in the installed package, or beside the sources of a checkout."""
+    here = Path(__file__).parent
+    return here / "recipes" if (here / "recipes").is_dir() else here.parents[1] / "recipes"
+
+
+def shipped() -> list[str]:
+    """Names of the shipped recipes."""
+    return sorted(file.stem for file in recipes_dir().glob("*.toml"))
+
+
+def find_recipe(path_or_name: str | Path) -> Path:
+    """The file of a recipe: a path, a run's folder, or the name of a shipped one. Raises RecipeError."""
+    path = Path(path_or_name).expanduser()
+    if (path / "recipe.toml").is_file():
+        return path / "recipe.toml"
+    if path.is_file():
+        return path
+    name = str(path_or_name)
+    if name in shipped():
+        return recipes_dir() / f"{name}.toml"
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        raise RecipeError(f"there is no file {path}; shipped recipes go by name: {', '.join(shipped())}")
+    near = difflib.get_close_matches(name, shipped(), 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(shipped())}"
+    raise RecipeError(f"no recipe is called {name!r}; {hint} (or give a path to a .toml file)")
+
+
+def load_recipe(
+    path_or_name: str | Path, sets: Sequence[str] = (), method: str | None = None, model: str | None = None
+) -> Recipe:
+    """A recipe from a file, or a shipped one by name.
+
+    sets: overrides `key=value`, dotted, with a TOML value or a bare word; `key=` alone goes back to the default.
+    method: another stack, or with a leading `+` more papers for the recipe's. model: another model.
+
+    Relative paths in the file are looked up from its folder, then from the current one; in overrides the other way
+    round. Raises RecipeError with every problem.
+    """
+    file = find_recipe(path_or_name)
+    try:
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{file} is not TOML: {error}") from None
+    here = Path.cwd()
+    _find_files(table, (file.parent, here))
+    problems: list[str] = []
+    origin: dict[str, str] = {}  # dotted key -> the option that set it
+    for option in sets:
+        try:
+            key = _override(table, option, (here, file.parent))
+            origin[key] = f"--set {option}"
+        except RecipeError as error:
+            problems.append(str(error))
+    if method is not None:
+        before = table.get("method", Recipe.model_fields["method"].default)
+        new = {"method": f"{before},{method[1:]}" if method.startswith("+") else method}
+        _find_files(new, (here, file.parent))
+        table["method"], origin["method"] = new["method"], f"--method {method}"
+    if model is not None:
+        table["model"], origin["model"] = model, f"--model {model}"
+
+    def where(key: str) -> str:
+        for at in (key, *_above(key)):
+            if at in origin:
+                return origin[at]
+        line = toml.line_of(text, key.split("."))
+        return f"line {line}" if line else ""
+
+    recipe, found = _validate(table)
+    for key, sentence in found:
+        place = where(key)
+        problems.append(f"{place}: {sentence}" if place else sentence)
+    if recipe is None or problems:
+        raise _all_of(problems, str(file))
+    return recipe
+
+
+def make_recipe(table: Mapping[str, Any]) -> Recipe:
+    """A recipe from a table, with the messages of `load_recipe`. Raises RecipeError."""
+    recipe, found = _validate(table)
+    if recipe is None:
+        raise _all_of([sentence for _, sentence in found], "the recipe")
+    return recipe
+
+
+def _all_of(problems: Sequence[str], where: str) -> RecipeError:
+    problems = list(dict.fromkeys(problems))
+    if len(problems) == 1:
+        return RecipeError(f"{where}: {problems[0]}")
+    return RecipeError(f"{len(problems)} problems in {where}:\n" + "\n".join(f"  {problem}" for problem in problems))
+
+
+def _above(key: str) -> list[str]:
+    parts = key.split(".")
+    return [".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1)]
+
+
+def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
+    """Apply `a.b=value` to the table; returns the dotted key."""
+    left, equals, right = option.partition("=")
+    try:
+        keys = _only_path(tomllib.loads(f"{left} = 0"))
+    except tomllib.TOMLDecodeError:
+        keys = []
+    if not equals or not keys:
+        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
+    try:
+        value = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
+    except tomllib.TOMLDecodeError:
+        value = right.strip()
+    inner = table
+    for depth, key in enumerate(keys[:-1], 1):
+        if ".".join(keys[:depth]) in ("tasks", "eval.tasks"):
+            inner[key] = _source(inner.get(key, {}))
+        inner = inner.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise RecipeError(f"--set {option}: {'.'.join(keys[:depth])} is {_given(inner)}, not a table of settings")
+    if value is None:
+        inner.pop(keys[-1], None)
+    else:
+        inner[keys[-1]] = value
+        _find_files(table, bases)
+    return ".".join(keys)
+
+
+def _only_path(table: Any) -> list[str]:
+    """The keys of a table that holds one value at some depth."""
+    if not isinstance(table, dict):
+        return []
+    [(key, value)] = table.items()
+    return [key, *_only_path(value)]
+
+
+def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
+    """Make the relative paths in a table absolute: papers, verifiers and sources of `path.py:name`, files of sources,
+    folders of models. What is not found stays as it is."""
+
+    def found(text: str) -> str:
+        path = Path(text).expanduser()
+        there = [base / path for base in bases if (base / path).exists()]
+        return os.path.abspath(there[0]) if there else text
+
+    def thing(text: str) -> str:
+        head, mark, tail = text.partition(".py:")
+        return f"{found(head + '.py')}:{tail}" if mark else text
+
+    if isinstance(table.get("method"), str) and ".py:" in table["method"]:
+        with suppress(StackError):  # said later, with everything else
+            table["method"] = ",".join(str(c._replace(name=thing(c.name))) for c in parse_stack(table["method"]))
+    if isinstance(table.get("verifier"), str):
+        table["verifier"] = thing(table["verifier"])
+    if isinstance(table.get("model"), str) and "/" in table["model"]:
+        table["model"] = found(table["model"])
+    for holder in (table, table.get("eval")):
+        if isinstance(holder, dict) and "tasks" in holder:
+            source = _source(holder["tasks"])
+            if isinstance(source, dict):
+                holder["tasks"] = {
+                    key: value if not isinstance(value, str) else thing(value) if key == "name" else found(value)
+                    for key, value in source.items()
+                }
+
+
+# ---- saying what is wrong -------------------------------------------------------------------------------------------
+WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "list_type": "a list",
+}
+
+
+def _validate(table: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[str, str]]]:
+    """The recipe, or (key, sentence) of everything that is wrong with it.
+
+    Where single settings are wrong, the others are looked at without them, so that one run of the command shows all.
+    """
+    try:
+        return Recipe.model_validate(dict(table)), []
+    except ValidationError as error:
+        found, between = _single(error), _between(error)
+    if found:
+        bad = [key for key, _ in found]
+        try:
+            Recipe.model_validate({"tasks": "running_sums"} | _without(table, bad))
+        except ValidationError as error:
+            between = [
+                (keys, said) for keys, said in _between(error) if not any(_overlap(k, b) for k in keys for b in bad)
+            ]
+    return None, found + [(keys[0], said) for keys, said in between]
+
+
+def _between(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
+    causes = [e["ctx"]["error"] for e in error.errors() if not e["loc"]]
+    return [problem for cause in causes if isinstance(cause, _Across) for problem in cause.problems]
+
+
+def _single(error: ValidationError) -> list[tuple[str, str]]:
+    found = []
+    for e in error.errors():
+        if not e["loc"]:
+            continue
+        key, given = ".".join(map(str, e["loc"])), e["input"]
+        if e["type"] == "extra_forbidden":
+            found += [(leaf, _unknown(leaf)) for leaf in _leaves(key, given)]
+        elif e["type"] == "missing":
+            found.append((key, f'`{key}` must be given, e.g. {key} = "running_sums" (see "rlvr list {key}")'))
+        else:
+            wanted = WANTED.get(e["type"]) or e["msg"].removeprefix("Input should be ").replace("'", '"')
+            if key in ("tasks", "eval.tasks"):
+                wanted = "a name, a .jsonl file or a table"
+            found.append((key, f"`{key}` is {_given(given)}; wanted {wanted}{_mended(key, given, e['type'])}"))
+    return found
+
+
+def _leaves(key: str, given: Any) -> list[str]:
+    if not isinstance(given, dict) or not given:
+        return [key]
+    return [leaf for inner, value in given.items() for leaf in _leaves(f"{key}.{inner}", value)]
+
+
+def _without(table: Mapping[str, Any], bad: Sequence[str], under: str = "") -> dict[str, Any]:
+    """The table without its bad keys, and without what holds a bad key but is no table."""
+    out = {}
+    for name, value in table.items():
+        key = under + name
+        if isinstance(value, dict) and key not in bad:
+            out[name] = _without(value, bad, f"{key}.")
+        elif not any(_overlap(key, b) for b in bad):
+            out[name] = value
+    return out
+
+
+def _overlap(a: str, b: str) -> bool:
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
+
+
+def _given(value: Any) -> str:
+    if isinstance(value, str):
+        return f"the text {toml.value(value if len(value) <= 40 else value[:37] + '...')}"
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    return "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else f"{value!r}"
+
+
+def _mended(key: str, given: Any, kind: str) -> str:
+    """What was probably meant, where a number or a truth stands in quotes or a whole number has a point."""
+    with suppress(ValueError, OverflowError):  # no number
+        if kind == "bool_type" and str(given).lower() in ("true", "false"):
+            return f": write {key} = {given.lower()}"
+        if kind == "float_type" and isinstance(given, str):
+            return f": write {key} = {float(given)}"
+        if kind == "int_type" and isinstance(given, str | float) and float(given) == int(float(given)):
+            return f": write {key} = {int(float(given))}"
+    return ""
+
+
+def _unknown(key: str) -> str:
+    meant = foreign.meaning(key)
+    if meant:
+        return f"`{key}` is no setting here: {meant}" if " " in meant else f"`{key}` is called `{meant}` here"
+    known = [setting.key for setting in settings()]
+    last = key.rpartition(".")[2]
+    same = [k for k in known if k == last] or [k for k in known if k.endswith(f".{last}")]
+    if same:
+        return f"`{key}` is called `{same[0]}` here"
+    takers = [e.name for e in registry.index("method") if last in [p.name for p in parameters("method", e.name) or ()]]
+    if takers:
+        return f"`{key}` is a setting of {', '.join(takers)}: write papers.{takers[0]}.{last}"
+    near = difflib.get_close_matches(key, known, 1) or difflib.get_close_matches(last, known, 1)
+    return f"`{key}` is not known; " + (f"did you mean `{near[0]}`?" if near else "rlvr explain recipe lists every key")
+
+
+# ---- telling people about it ----------------------------------------------------------------------------------------
+class Setting(NamedTuple):
+    key: str
+    default: str  # as TOML; "" where it is unset or has to be given
+    meaning: str
+
+
+def settings() -> list[Setting]:
+    """Every key of a recipe, in the order of the file."""
+    return list(_settings(Recipe, ""))
+
+
+def _settings(model: type[BaseModel], under: str) -> Iterator[Setting]:
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from _settings(info.annotation, f"{under}{name}.")
+        else:
+            default = "" if info.is_required() or info.default in (None, {}) else toml.value(info.default)
+            yield Setting(under + name, default, str(info.description))

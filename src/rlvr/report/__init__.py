@@ -1,0 +1,1 @@
+"""What a run leaves for people: metrics, readable rollouts, a live screen, one page. Nothing here needs torch."""

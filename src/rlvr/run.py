@@ -1,0 +1,357 @@
+"""A run from start to end: from a recipe to a folder with a trained model, its numbers and its report."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr.engine.load import Loaded, load_model, save_model
+from rlvr.engine.model import LanguageModel
+from rlvr.engine.protocol import Limits
+from rlvr.engine.renderer import Renderer
+from rlvr.engine.sampler import TorchSampler
+from rlvr.engine.torch_engine import NotFinite, Optim, TorchEngine
+from rlvr.evaluate.measure import Measured, measure
+from rlvr.loop import Settings, Stopped, Training
+from rlvr.method import Method
+from rlvr.plan import Plan
+from rlvr.recipe import Recipe
+from rlvr.records import Rollout, Task, Verdict, mix
+from rlvr.registry import describe, get
+from rlvr.report.html import write_report
+from rlvr.report.sink import make_sinks
+from rlvr.report.store import RowRecord, RunInfo, read_rows, read_run, rollout_files, write_text
+from rlvr.reward.pays import Part, Pays
+from rlvr.rows import prompt_text
+from rlvr.stacking import build_method
+from rlvr.verify.judge import judge
+from rlvr.verify.spec import verifier_from
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+# Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each dtype shows in health.
+GAP_LIMITS = {"float32": 1e-2, "float64": 1e-6, "bfloat16": 0.2, "float16": 0.05}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: its folder and what came out."""
+
+    folder: Path
+    summary: Mapping[str, Any]
+
+    def plot(self) -> Any:
+        """The run's curves; a notebook shows them."""
+        from rlvr.report.plot import plot
+
+        return plot(self.folder)
+
+    def rollouts(self, step: int | None = None, verdict: str | None = None) -> list[RowRecord]:
+        """Recorded rollouts: of one step or of all, of one verdict ("right", "wrong", "unknown") or of all."""
+        files = rollout_files(self.folder)
+        if step is not None and step not in files:
+            raise ValueError(f"no rollouts of step {step} were written; there are those of steps {', '.join(map(str, files))}")
+        rows = [row for n, file in files.items() if step in (None, n) for row in read_rows(file)]
+        return [row for row in rows if verdict in (None, row.verdict)]
+
+
+@dataclass
+class Setup:
+    """Everything that a run or an evaluation needs, built from a recipe."""
+
+    recipe: Recipe
+    loaded: Loaded
+    lm: LanguageModel
+    renderer: Renderer
+    sampler: TorchSampler
+    verifier: Any
+    train_tasks: Sequence[Task]
+    eval_tasks: Sequence[Task]
+    limits: Limits
+    evaluations: dict[str, Any] = field(default_factory=dict)
+
+    def judge(self, items: Sequence[tuple[Rollout, Task]]) -> Sequence[Verdict]:
+        return judge(self.verifier, items)
+
+    def measure(self, told: Callable[[int], None] = lambda done: None) -> Measured:
+        chosen = self.recipe.eval
+        warm = self.limits.temperature if chosen.temperature is None else chosen.temperature
+        return measure(
+            self.sampler,
+            self.renderer,
+            self.judge,
+            self.eval_tasks,
+            chosen.k,
+            replace(self.limits, temperature=warm, want=frozenset()),
+            self.loaded.stop_ids,
+            self.recipe.seed,
+            told=told,
+        )
+
+
+# ---- building -----------------------------------------------------------------------------------------------------------------
+def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
+    """The plan that a recipe asks for."""
+    stack = method if method is not None else build_method(recipe.method, recipe.papers)
+    pays = recipe.pays
+    parts = tuple(Part(name, weight) for name, weight in sorted(recipe.parts.items()))
+    return stack.plan(reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts))
+
+
+def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Training and evaluation tasks. A source with a `split` argument makes both; from any other a share is held out."""
+    source = dict(recipe.tasks)
+    name = source.pop("name")
+    make = get("tasks", name)
+    n = recipe.eval.problems
+    if recipe.eval.tasks is not None:
+        other = dict(recipe.eval.tasks)
+        evaluated = get("tasks", other.pop("name"))(**other)
+        return make(**source), evaluated[:n]
+    if "split" in describe("tasks", name).signature:
+        return make(**source), make(**{**source, "n": n, "split": "eval"})
+    every = make(**source)
+    order = sorted(every, key=lambda t: mix(0, "holdout", t.id))  # does not depend on the seed: seeds share the held-out tasks
+    held = min(n, round(len(every) * recipe.eval.holdout))
+    return order[held:], order[:held]
+
+
+def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
+    """Text prompts put into the recipe's template."""
+    if template is None:
+        return tasks
+    put = lambda t: replace(t, prompt=template.replace("{prompt}", t.prompt)) if isinstance(t.prompt, str) else t  # noqa: E731
+    return [put(t) for t in tasks]
+
+
+def set_up(
+    recipe: Recipe, tasks: Sequence[Task] | None = None, verifier: Any = None, model: Any = None, want: frozenset[str] = frozenset()
+) -> Setup:
+    """Load the model and make tasks, renderer, sampler and verifier. `tasks`, `verifier`, `model` stand in for the recipe's."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    if tasks is None:
+        train, evaluated = tasks_of(recipe)
+    else:
+        held = min(recipe.eval.problems, round(len(tasks) * recipe.eval.holdout))
+        train, evaluated = list(tasks)[held:], list(tasks)[:held]
+    loaded = model if isinstance(model, Loaded) else load_model(model or recipe.model, recipe.dtype, recipe.device)
+    lm = LanguageModel(loaded.model)
+    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
+    chosen = verifier if verifier is not None else recipe.verifier
+    if chosen is None:
+        lacking = next((t.id for t in (*train, *evaluated) if t.verifier is None), None)
+        if lacking is not None:
+            raise ValueError(f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to it')
+        chosen = "exact"
+    elif verifier is not None or recipe.verifier is not None:
+        train, evaluated = _without_verifiers(train), _without_verifiers(evaluated)
+    return Setup(
+        recipe,
+        loaded,
+        lm,
+        renderer,
+        TorchSampler(lm),
+        verifier_from(chosen),
+        templated(train, recipe.prompt),
+        templated(evaluated, recipe.prompt),
+        Limits(recipe.max_tokens, recipe.temperature, recipe.top_p, recipe.top_k, want),
+    )
+
+
+def _without_verifiers(tasks: Sequence[Task]) -> Sequence[Task]:
+    """The run's verifier was named on purpose: it judges every task."""
+    return [replace(t, verifier=None) for t in tasks]
+
+
+# ---- training -------------------------------------------------------------------------------------------------------------------
+def train(
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    tasks: Sequence[Task] | None = None,
+    verifier: Any = None,
+    method: Method | None = None,
+    model: Any = None,
+    sinks: Sequence[str] = ("jsonl", "parquet", "terminal"),
+    title: str = "rlvr",
+) -> Run:
+    """Train by a recipe into a folder. `tasks`, `verifier`, `method` and `model` stand in for what the recipe names.
+
+    Ctrl-C ends the run and saves; so do the limits of the recipe. Raises what a piece of the user's raises.
+    """
+    plan = plan_of(recipe, method)
+    setup = set_up(recipe, tasks, verifier, model, frozenset({"entropy"}))
+    folder = out or Path("runs") / f"{title}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "recipe.toml", recipe.to_toml())
+    training = _training(setup, plan, folder)
+    shown = make_sinks(sinks, every=recipe.examples_every)
+    names = recipe.method if method is None else "+".join(p for p in method.papers if p != "recipe")
+    started = time.time()
+    about = RunInfo(folder, title, setup.loaded.name, names, recipe.steps, str(plan), recipe.seed, started)
+    before = _evaluate(setup, folder, "before", shown_to=sys.stderr)
+    for sink in shown:
+        sink.start(about)
+    training.sinks = shown
+    if recipe.eval.every:
+        training.after_step = lambda t, step, metrics: _during(setup, folder, t, step, metrics)
+    status = "finished"
+    try:
+        training.run()
+    except KeyboardInterrupt:
+        status = f"stopped by you after step {training.step}; the model is saved"
+    except (Stopped, NotFinite) as error:
+        status = f"stopped: {error}"
+    except BaseException:
+        status = "failed"
+        raise
+    finally:
+        for sink in shown:
+            sink.end(status)
+    saved = save_model(setup.loaded.model, setup.loaded.tokenizer, folder / "model")
+    after = _evaluate(setup, folder, "after", shown_to=sys.stderr) if training.step else None
+    if before and after:
+        _write_solved(folder, before, after)
+    summary = {
+        "folder": str(folder),
+        "status": status,
+        "steps": training.step,
+        "seconds": time.time() - started,
+        "model": str(saved),
+        "eval": setup.evaluations,
+        "report": str(write_report(folder)),
+    }
+    write_text(folder / "summary.json", json.dumps(summary, indent=2))
+    return Run(folder, summary)
+
+
+def _training(setup: Setup, plan: Plan, folder: Path) -> Training:
+    recipe = setup.recipe
+    optim = Optim(
+        recipe.lr,
+        (recipe.betas[0], recipe.betas[1]),
+        recipe.weight_decay,
+        recipe.warmup_steps,
+        recipe.schedule,
+        recipe.steps * recipe.updates_per_batch * recipe.epochs,
+        max_grad_norm=recipe.max_grad_norm,
+    )
+    engine = TorchEngine({"policy": setup.lm}, {"policy": optim}, setup.sampler, recipe.token_budget, recipe.temperature)
+    for running in plan.phases.values():
+        engine.require(running)
+    first = plan.at(plan.start()).stack
+    by_id = {t.id: t for t in setup.train_tasks}
+    if len(by_id) < len(setup.train_tasks):
+        raise ValueError("two tasks have the same id; ids tell tasks apart, so each needs its own")
+    return Training(
+        plan,
+        engine,
+        setup.renderer,
+        by_id,
+        first.one("select").start([t.public() for t in setup.train_tasks], recipe.seed),
+        setup.judge,
+        setup.limits,
+        setup.loaded.stop_ids,
+        Settings(
+            recipe.steps,
+            recipe.prompts_per_step,
+            recipe.group_size,
+            recipe.updates_per_batch,
+            recipe.epochs,
+            recipe.max_refills,
+            recipe.unknown_limit,
+            GAP_LIMITS[recipe.dtype] if recipe.gap_limit is None else recipe.gap_limit,
+            recipe.rollouts_every,
+            recipe.seed,
+        ),
+        folder,
+        dtype=torch.float64 if recipe.dtype == "float64" else torch.float32,
+    )
+
+
+def _evaluate(setup: Setup, folder: Path, when: str, shown_to: Any = None) -> Measured | None:
+    """Measure, and write the statistics into eval.json under `when`."""
+    if not setup.eval_tasks or not setup.recipe.eval.k:
+        return None
+    from rlvr.report.progress import counting
+
+    with counting(f"evaluating {when} training", len(setup.eval_tasks), shown_to) as told:
+        measured = setup.measure(told)
+    name = setup.eval_tasks[0].made_by or setup.recipe.tasks["name"]
+    setup.evaluations |= {"k": setup.recipe.eval.k, "problems": len(setup.eval_tasks)}
+    setup.evaluations[when] = {name: measured.told()}
+    write_text(folder / "eval.json", json.dumps(setup.evaluations, indent=2))
+    return measured
+
+
+def _during(setup: Setup, folder: Path, training: Training, step: int, metrics: dict[str, float]) -> None:
+    if step % setup.recipe.eval.every == 0 and step < setup.recipe.steps:
+        measured = _evaluate(setup, folder, f"step {step}")
+        if measured is not None:
+            values = measured.told()
+            metrics |= {f"eval/{setup.recipe.tasks["name"]}/{key}": v[0] for key, v in values.items() if isinstance(v, list)}
+
+
+def _write_solved(folder: Path, before: Measured, after: Measured) -> None:
+    """One problem that failed before and is solved now: the one whose share of right samples rose most."""
+    share = lambda g: sum(v.label == "right" for v in g.verdicts.values()) / len(g.verdicts)  # noqa: E731
+    pairs = [(b, a) for b, a in zip(before.groups, after.groups) if share(b) < share(a)]
+    if not pairs:
+        return
+    b, a = max(pairs, key=lambda p: share(p[1]) - share(p[0]))
+
+    def shown(group: Any, label: str) -> dict[str, Any]:
+        row = next((r for r in group.rollouts if group.verdicts[r.episode].label == label), group.rollouts[0])
+        return {"text": row.text, "extracted": group.verdicts[row.episode].extracted, "share_right": share(group)}
+
+    task = a.task
+    told = {"task": task.id, "prompt": prompt_text(task.prompt), "answer": str(task.answer)}
+    told |= {"before": shown(b, "wrong"), "after": shown(a, "right")}
+    write_text(folder / "solved.json", json.dumps(told, indent=2, ensure_ascii=False))
+
+
+# ---- without training -----------------------------------------------------------------------------------------------------------
+def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
+    """Statistics of a model (default: the recipe's) on the recipe's evaluation tasks."""
+    setup = set_up(recipe, model=model)
+    if not setup.eval_tasks:
+        raise ValueError("there are no tasks to evaluate on; raise eval.problems or eval.holdout, or give eval.tasks")
+    from rlvr.report.progress import counting
+
+    with counting("evaluating", len(setup.eval_tasks), sys.stderr) as told:
+        measured = setup.measure(told)
+    name = setup.eval_tasks[0].made_by or recipe.tasks["name"]
+    return {
+        "model": setup.loaded.name,
+        "k": recipe.eval.k,
+        "problems": len(setup.eval_tasks),
+        "results": {name: measured.told()},
+    }
+
+
+def dry_run(recipe: Recipe) -> str:
+    """What `train` would do: the plan's slot table and the sizes of a step, nothing loaded."""
+    plan = plan_of(recipe)
+    rows = recipe.prompts_per_step * recipe.group_size
+    sizes = (
+        f"a step: {recipe.prompts_per_step} prompts x {recipe.group_size} rollouts = {rows} rows, at most {recipe.max_tokens} new "
+        f"tokens each;\n{recipe.updates_per_batch} update(s) x {recipe.epochs} epoch(s) of whole groups, micro-batches of "
+        f"{recipe.token_budget} tokens\n{recipe.steps} steps = {recipe.steps * rows} rollouts of {recipe.model}"
+    )
+    return f"{plan}\n\n{sizes}"
+
+
+def read(folder: Path | str) -> Run:
+    """A run from its folder."""
+    path = Path(folder)
+    summary = path / "summary.json"
+    read_run(path)  # says what is wrong with a folder that holds no run
+    return Run(path, json.loads(summary.read_text()) if summary.is_file() else {})
