@@ -12,7 +12,7 @@ BATCH = (
     "a step samples prompts_per_step x group_size rollouts and makes updates_per_batch optimiser steps; "
     "no number has to divide another"
 )
-MICRO = "micro-batches are cut by tokens and never change the result: token_budget"
+MICRO = "token_budget sets the tokens of a micro-batch, which never change the result"
 KL = 'a KL penalty is a paper of its own: add it to `method` (see "rlvr list method")'
 LOSS = 'the loss, its ratio and its reduction come from the papers in `method` (see "rlvr list method")'
 NO_CUT = "prompts are never cut; a task that is too long for the model is recorded as failed"
@@ -60,8 +60,8 @@ NAMES: Mapping[str, str] = {
     "rollout_batch_size": "prompts_per_step",
     "chat_template_kwargs": "chat",
     # ---- updates
-    "per_device_train_batch_size": f"{BATCH}. {MICRO[0].upper()}{MICRO[1:]}",
-    "gradient_accumulation_steps": f"{BATCH}. {MICRO[0].upper()}{MICRO[1:]}",
+    "per_device_train_batch_size": f"{BATCH}; {MICRO}",
+    "gradient_accumulation_steps": f"{BATCH}; {MICRO}",
     "generation_batch_size": BATCH,
     "steps_per_generation": "updates_per_batch",
     "ppo_mini_batch_size": "updates_per_batch = prompts_per_step / ppo_mini_batch_size, rounded as you like",

@@ -14,6 +14,7 @@ was given, what is wanted. Nothing here imports torch.
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from rlvr import foreign, registry, toml
-from rlvr.stacking import StackError, argument_problems, parameters, parse_stack, read_stack
+from rlvr.stacking import Problem, StackError, argument_problems, parameters, parse_stack, read_stack
 
 CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
@@ -180,83 +181,83 @@ class Recipe(BaseModel):
 
 # ---- what fields cannot say one by one ------------------------------------------------------------------------------
 class _Across(ValueError):
-    """(keys, sentence) of each problem between settings."""
-
-    def __init__(self, problems: list[tuple[tuple[str, ...], str]]):
-        super().__init__("; ".join(sentence for _, sentence in problems))
+    def __init__(self, problems: Sequence[Problem]):
+        super().__init__("; ".join(p.text for p in problems))
         self.problems = problems
 
 
-def _across(r: Recipe) -> Iterator[tuple[tuple[str, ...], str]]:
+def _across(r: Recipe) -> Iterator[Problem]:
+    """What is wrong between settings, or with the names in them."""
     try:
         read_stack(r.method, r.papers)
     except StackError as error:
-        yield from ((("method", "papers"), problem) for problem in error.problems)
-    for key, source in (("tasks", r.tasks), ("eval.tasks", r.eval.tasks)):
-        if source is not None:
-            yield from (((key,), problem) for problem in _source_problems(key, source))
+        yield from error.problems
+    yield from _source_problems("tasks", r.tasks)
+    if r.eval.tasks is not None:
+        yield from _source_problems("eval.tasks", r.eval.tasks)
     if r.verifier is not None and ".py:" not in r.verifier:
         try:
             parameters("verifier", r.verifier.partition("(")[0].strip())
         except registry.UnknownName as error:
-            yield ("verifier",), str(error)
+            yield Problem(str(error), ("verifier",))
     if r.prompt is not None and "{prompt}" not in r.prompt:
-        yield (
-            ("prompt",),
-            "`prompt` has no {prompt} in it, so every task would ask the same; put {prompt} where it goes",
+        yield Problem(
+            "`prompt` has no {prompt} in it, so every task would ask the same; say where it goes", ("prompt",)
         )
     if r.system is not None and r.as_chat is False:
-        yield (
-            ("system", "as_chat"),
+        yield Problem(
             "`system` is a chat message, but as_chat = false sends plain text; put its words into `prompt`, "
             "or drop as_chat",
+            ("system", "as_chat"),
         )
     if r.temperature == 0:
-        yield (
-            ("temperature",),
+        yield Problem(
             "temperature = 0 cannot be trained: all rollouts of a task would be the same; write temperature = 1.0 "
             "(greedy evaluation is eval.temperature = 0 with eval.k = 1)",
+            ("temperature",),
         )
     if r.eval.temperature == 0 and r.eval.k > 1:
-        yield (
-            ("eval.k", "eval.temperature"),
+        yield Problem(
             f"eval.temperature = 0 gives the same answer {r.eval.k} times; write eval.k = 1, or a higher temperature",
+            ("eval.k", "eval.temperature"),
         )
     if r.updates_per_batch > r.prompts_per_step:
-        yield (
-            ("updates_per_batch", "prompts_per_step"),
+        yield Problem(
             f"{r.prompts_per_step} groups cannot fill {r.updates_per_batch} optimiser batches, for a group is never "
             f"cut; write updates_per_batch = {r.prompts_per_step}, or prompts_per_step = {r.updates_per_batch}",
+            ("updates_per_batch", "prompts_per_step"),
         )
     if r.token_budget < r.max_tokens:
-        yield (
-            ("token_budget", "max_tokens"),
+        yield Problem(
             f"token_budget = {r.token_budget} cannot hold one answer of max_tokens = {r.max_tokens}; "
             f"write token_budget = {8 * r.max_tokens} or more",
+            ("token_budget", "max_tokens"),
         )
-    if not r.pays.right > r.pays.wrong:
-        yield (
-            ("pays.right", "pays.wrong"),
-            f"a right answer must earn more than a wrong one, got pays.right = {r.pays.right} and pays.wrong = "
-            f"{r.pays.wrong}",
+    if r.pays.right <= r.pays.wrong:
+        yield Problem(
+            f"pays.right = {r.pays.right} must be more than pays.wrong = {r.pays.wrong}", ("pays.right", "pays.wrong")
         )
     elif r.pays.truncated is not None and r.pays.truncated >= r.pays.right:
-        yield (
+        yield Problem(
+            f"pays.truncated = {r.pays.truncated} must be less than pays.right = {r.pays.right}: it is what a wrong, "
+            "truncated answer earns",
             ("pays.truncated", "pays.right"),
-            f"pays.truncated = {r.pays.truncated} would pay a wrong, truncated answer as much as a right one "
-            f"({r.pays.right}); write less",
         )
 
 
-def _source_problems(key: str, source: Mapping[str, Any]) -> list[str]:
+def _source_problems(key: str, source: Mapping[str, Any]) -> Iterator[Problem]:
     name = source.get("name")
     if not isinstance(name, str):
-        return [f'{key} needs a name: {key} = "running_sums", or a table with name = "running_sums" and its arguments']
+        yield Problem(f'`{key}` needs a name: {key} = "running_sums", or a table with name = "running_sums"', (key,))
+        return
     try:
         known = parameters("tasks", name)
     except registry.UnknownName as error:
-        return [f"{key}: {error}"]
-    return argument_problems(f"{key} ({name})", known, {k: v for k, v in source.items() if k != "name"})
+        yield Problem(f"{key}: {error}", (key,))
+        return
+    given = {k: v for k, v in source.items() if k != "name"}
+    for argument, sentence in argument_problems(f"{key} ({name})", known, given):
+        yield Problem(sentence, (f"{key}.{argument}" if argument else key,))
 
 
 # ---- loading --------------------------------------------------------------------------------------------------------
@@ -307,14 +308,14 @@ def load_recipe(
         raise RecipeError(f"{file} is not TOML: {error}") from None
     here = Path.cwd()
     _find_files(table, (file.parent, here))
-    problems: list[str] = []
+    problems: list[tuple[float, str]] = []  # (line, said)
     origin: dict[str, str] = {}  # dotted key -> the option that set it
     for option in sets:
         try:
             key = _override(table, option, (here, file.parent))
             origin[key] = f"--set {option}"
         except RecipeError as error:
-            problems.append(str(error))
+            problems.append((math.inf, str(error)))
     if method is not None:
         before = table.get("method", Recipe.model_fields["method"].default)
         new = {"method": f"{before},{method[1:]}" if method.startswith("+") else method}
@@ -323,19 +324,15 @@ def load_recipe(
     if model is not None:
         table["model"], origin["model"] = model, f"--model {model}"
 
-    def where(key: str) -> str:
-        for at in (key, *_above(key)):
-            if at in origin:
-                return origin[at]
-        line = toml.line_of(text, key.split("."))
-        return f"line {line}" if line else ""
-
     recipe, found = _validate(table)
-    for key, sentence in found:
-        place = where(key)
-        problems.append(f"{place}: {sentence}" if place else sentence)
+    for problem in found:
+        option = next((o for key in problem.keys for at, o in origin.items() if _overlap(at, key)), None)
+        line = None if option else toml.line_of(text, problem.keys[0].split("."))
+        place = f"{option}: " if option else f"line {line}: " if line else ""
+        problems.append((line or math.inf, place + problem.text))
     if recipe is None or problems:
-        raise _all_of(problems, str(file))
+        shown = os.path.relpath(file) if file.is_relative_to(here) else str(file)
+        raise _all_of([said for _, said in sorted(problems, key=lambda p: p[0])], shown)
     return recipe
 
 
@@ -343,7 +340,7 @@ def make_recipe(table: Mapping[str, Any]) -> Recipe:
     """A recipe from a table, with the messages of `load_recipe`. Raises RecipeError."""
     recipe, found = _validate(table)
     if recipe is None:
-        raise _all_of([sentence for _, sentence in found], "the recipe")
+        raise _all_of([problem.text for problem in found], "the recipe")
     return recipe
 
 
@@ -352,11 +349,6 @@ def _all_of(problems: Sequence[str], where: str) -> RecipeError:
     if len(problems) == 1:
         return RecipeError(f"{where}: {problems[0]}")
     return RecipeError(f"{len(problems)} problems in {where}:\n" + "\n".join(f"  {problem}" for problem in problems))
-
-
-def _above(key: str) -> list[str]:
-    parts = key.split(".")
-    return [".".join(parts[:n]) for n in range(len(parts) - 1, 0, -1)]
 
 
 def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
@@ -369,7 +361,7 @@ def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
     if not equals or not keys:
         raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
     try:
-        value = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
+        value: Any = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
     except tomllib.TOMLDecodeError:
         value = right.strip()
     inner = table
@@ -434,11 +426,18 @@ WANTED = {
     "dict_type": "a table",
     "model_type": "a table",
     "list_type": "a list",
+    "too_short": "a list of {min_length}",
+    "too_long": "a list of {max_length}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "one of {expected}",
 }
 
 
-def _validate(table: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[str, str]]]:
-    """The recipe, or (key, sentence) of everything that is wrong with it.
+def _validate(table: Mapping[str, Any]) -> tuple[Recipe | None, list[Problem]]:
+    """The recipe, or everything that is wrong with it.
 
     Where single settings are wrong, the others are looked at without them, so that one run of the command shows all.
     """
@@ -447,36 +446,35 @@ def _validate(table: Mapping[str, Any]) -> tuple[Recipe | None, list[tuple[str, 
     except ValidationError as error:
         found, between = _single(error), _between(error)
     if found:
-        bad = [key for key, _ in found]
+        bad = [problem.keys[0] for problem in found]
         try:
             Recipe.model_validate({"tasks": "running_sums"} | _without(table, bad))
         except ValidationError as error:
-            between = [
-                (keys, said) for keys, said in _between(error) if not any(_overlap(k, b) for k in keys for b in bad)
-            ]
-    return None, found + [(keys[0], said) for keys, said in between]
+            between = [p for p in _between(error) if not any(_overlap(key, b) for key in p.keys for b in bad)]
+    return None, found + between
 
 
-def _between(error: ValidationError) -> list[tuple[tuple[str, ...], str]]:
+def _between(error: ValidationError) -> list[Problem]:
     causes = [e["ctx"]["error"] for e in error.errors() if not e["loc"]]
     return [problem for cause in causes if isinstance(cause, _Across) for problem in cause.problems]
 
 
-def _single(error: ValidationError) -> list[tuple[str, str]]:
+def _single(error: ValidationError) -> list[Problem]:
     found = []
     for e in error.errors():
-        if not e["loc"]:
-            continue
         key, given = ".".join(map(str, e["loc"])), e["input"]
         if e["type"] == "extra_forbidden":
-            found += [(leaf, _unknown(leaf)) for leaf in _leaves(key, given)]
+            found += [Problem(_unknown(leaf), (leaf,)) for leaf in _leaves(key, given)]
         elif e["type"] == "missing":
-            found.append((key, f'`{key}` must be given, e.g. {key} = "running_sums" (see "rlvr list {key}")'))
-        else:
-            wanted = WANTED.get(e["type"]) or e["msg"].removeprefix("Input should be ").replace("'", '"')
+            found.append(Problem(f'`{key}` must be given, e.g. {key} = "running_sums" (see "rlvr list {key}")', (key,)))
+        elif key:
+            wanted = e["msg"].removeprefix("Input should be ")
+            if e["type"] in WANTED:
+                wanted = WANTED[e["type"]].format(**e.get("ctx", {}))
             if key in ("tasks", "eval.tasks"):
                 wanted = "a name, a .jsonl file or a table"
-            found.append((key, f"`{key}` is {_given(given)}; wanted {wanted}{_mended(key, given, e['type'])}"))
+            mended = _mended(key, given, e["type"])
+            found.append(Problem(f"`{key}` is {_given(given)}; wanted {wanted}{mended}", (key,)))
     return found
 
 
@@ -491,8 +489,9 @@ def _without(table: Mapping[str, Any], bad: Sequence[str], under: str = "") -> d
     out = {}
     for name, value in table.items():
         key = under + name
-        if isinstance(value, dict) and key not in bad:
-            out[name] = _without(value, bad, f"{key}.")
+        if isinstance(value, dict) and value and key not in bad:
+            if inner := _without(value, bad, f"{key}."):
+                out[name] = inner
         elif not any(_overlap(key, b) for b in bad):
             out[name] = value
     return out

@@ -15,7 +15,7 @@ import ast
 import difflib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rlvr import registry
@@ -35,12 +35,19 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-class StackError(ValueError):
-    """The stack cannot be read; `problems` holds one sentence each."""
+class Problem(NamedTuple):
+    """One thing that is wrong."""
 
-    def __init__(self, *problems: str):
-        super().__init__("\n".join(problems))
-        self.problems = problems
+    text: str  # a sentence
+    keys: tuple[str, ...] = ("method",)  # of the recipe, dotted: where it was said, then what else has to do with it
+
+
+class StackError(ValueError):
+    """The stack cannot be read; the message is one line for each of `problems`."""
+
+    def __init__(self, *problems: Problem | str):
+        self.problems = tuple(Problem(p) if isinstance(p, str) else p for p in problems)
+        super().__init__("\n".join(p.text for p in self.problems))
 
 
 class Call(NamedTuple):
@@ -63,7 +70,7 @@ class Call(NamedTuple):
 def parse_stack(text: str) -> list[Call]:
     """The calls of a comma-separated list. Raises StackError naming every item that cannot be read."""
     calls: list[Call] = []
-    problems: list[str] = []
+    problems: list[Problem] = []
     for item in _split(text):
         try:
             calls.append(parse_call(item))
@@ -172,24 +179,24 @@ def parameters(kind: str, name: str) -> list[Parameter] | None:
     ]
 
 
-def argument_problems(where: str, known: Sequence[Parameter] | None, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these arguments: names that are not known, values of another type, what is missing."""
+def argument_problems(
+    who: str, known: Sequence[Parameter] | None, given: Mapping[str, Any]
+) -> Iterator[tuple[str | None, str]]:
+    """(argument or None, sentence) of what is wrong: unknown names, values of another type, what is missing."""
     if known is None:
-        return []
+        return
     by_name = {p.name: p for p in known}
     shown = ", ".join(p.name if p.default is None else f"{p.name}={p.default}" for p in known) or "nothing"
-    found = []
     for key, value in given.items():
         if key not in by_name:
             near = difflib.get_close_matches(key, by_name, 1)
             hint = f"did you mean {near[0]!r}? It" if near else "it"
-            found.append(f"{where} has no argument {key!r}; {hint} takes {shown}")
+            yield key, f"{who} has no argument {key!r}; {hint} takes {shown}"
         elif not _fits(value, by_name[key].annotation):
-            found.append(f"{where}: {key} = {value!r} does not fit; wanted {by_name[key].annotation}")
+            yield key, f"{who}: {key} = {value!r} does not fit; wanted {by_name[key].annotation}"
     missing = [p.name for p in known if p.default is None and p.name not in given]
     if missing:
-        found.append(f"{where} needs {', '.join(missing)}; it takes {shown}")
-    return found
+        yield None, f"{who} needs {', '.join(missing)}; it takes {shown}"
 
 
 def _fits(value: Any, annotation: str) -> bool:
@@ -215,37 +222,41 @@ def read_stack(text: str, papers: Mapping[str, Mapping[str, Any]] | None = None)
     """The stack's papers with their settings from the text and from `papers`, the base first; grpo is added when no
     base is named. Nothing is imported. Raises StackError with all that is wrong."""
     papers = papers or {}
-    calls, problems, known = parse_stack(text), [], {}
+    calls = parse_stack(text)
+    problems: list[Problem] = []
+    known: dict[str, list[Parameter] | None] = {}
     for call in calls:
         try:
             known[call.name] = parameters("method", call.name)
         except registry.UnknownName as error:
-            problems.append(str(error))
+            problems.append(Problem(str(error)))
     if not problems and not any(_starts(known[call.name]) for call in calls):
         calls.append(Call("grpo", {}))
         known["grpo"] = parameters("method", "grpo")
     names = [call.short for call in calls]
     for name in sorted({n for n in names if names.count(n) > 1}):
-        problems.append(f"{name} stands {names.count(name)} times in the stack; name it once, with all its settings")
+        problems.append(
+            Problem(f"{name} stands {names.count(name)} times in the stack; name it once, with all its settings")
+        )
     for name in papers:
         if not any(name in (call.name, call.short) for call in calls):
-            problems.append(
-                f"papers.{name} has settings, but {name} is not in the stack ({', '.join(names)}); "
-                f"add it to `method`, or drop papers.{name}"
-            )
+            say = f"papers.{name} has settings, but {name} is not in the stack ({', '.join(names)}); "
+            problems.append(Problem(f"{say}add it to `method`, or drop papers.{name}", (f"papers.{name}", "method")))
     out = []
     for call in calls:
         more = {**papers.get(call.name, {}), **papers.get(call.short, {})}
         for key in sorted(more.keys() & call.settings.keys()):
             if more[key] != call.settings[key]:
-                problems.append(
-                    f"{call.short}: {key} is {call.settings[key]!r} in the stack and {more[key]!r} in "
-                    f"papers.{call.short}; say it once"
-                )
+                said = f"{call.settings[key]!r} in the stack and {more[key]!r} in papers.{call.short}"
+                where = ("method", f"papers.{call.short}.{key}")
+                problems.append(Problem(f"{call.short}: {key} is {said}; say it once", where))
         merged = {key: _frozen(value) for key, value in {**more, **call.settings}.items()}
-        if call.name in known:
-            takes = known[call.name]
-            problems += argument_problems(call.short, takes and takes[1:], merged)  # the first is the method itself
+        takes = known.get(call.name)
+        for argument, sentence in argument_problems(
+            call.short, takes and takes[1:], merged
+        ):  # without the method itself
+            in_text = argument is None or argument in call.settings
+            problems.append(Problem(sentence, ("method",) if in_text else (f"papers.{call.short}.{argument}",)))
         out.append(Call(call.name, merged))
     if problems:
         raise StackError(*problems)

@@ -228,7 +228,10 @@ class Renderer:
         return [guard(dict(m), thinks=m.get("role") == "assistant") for m in messages], nonce
 
     def _encode(self, text: str, nonce: str) -> list[int]:
-        """Ids of rendered text; control tokens only where the template wrote them."""
+        """Ids of rendered text, control tokens only where the template wrote them.
+
+        All of it in one call; only text in which outsiders spell control tokens is encoded part by part.
+        """
         guards = re.compile(rf"QZ{nonce}x(\d+)ZQ")
 
         def plain(part: str) -> list[int]:

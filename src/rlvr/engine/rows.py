@@ -18,6 +18,8 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from rlvr.engine.model import LanguageModel, close
 
+_SLACK = 64  # our choice: free columns that a slab has after it grew or slid
+
 
 class Rows(Protocol):
     """Rows 0..B-1; a row keeps its place until `move`."""
@@ -85,8 +87,8 @@ class CachedRows:
     """Keys and values are kept, and prompts that several rows share are computed once. Row b owns columns
     first[b]..end."""
 
-    def __init__(self, lm: LanguageModel, budget: int) -> None:
-        self.lm, self.budget = lm, budget  # budget: most prompt tokens of one forward pass
+    def __init__(self, lm: LanguageModel, slots: int, budget: int) -> None:
+        self.lm, self.slots, self.budget = lm, slots, budget  # most rows, most prompt tokens of one pass or copy
         self.clear()
 
     def clear(self) -> None:
@@ -150,11 +152,11 @@ class CachedRows:
     def _fit(self, rows: int, longest: int, free: int) -> None:
         """Slabs for `rows` rows in which the live columns end at `longest` or later, with `free` columns after them."""
         span, end, width = self.end - self.start, max(self.end, longest), self.width
-        if end + free > width:  # slide to the left; grow if that would soon have to be done again
-            end = max(span, longest)
-            if end + free > width * 2 // 3:
-                width = end * 3 // 2 + 64
-        height = self.height if rows <= self.height else max(rows, self.height * 3 // 2)
+        if end + free > width:
+            end = max(span, longest)  # sliding to the left costs what a step of attention costs: good if it is rare
+            if end + _SLACK > width:
+                width = end + max(_SLACK, end // 4)
+        height = self.height if rows <= self.height else max(rows, min(self.slots, self.height * 3 // 2))
         grown, columns = (height, width) != (self.height, self.width), slice(self.start, self.end)
         if grown or end != self.end:
             for layer in self.layers:
@@ -172,21 +174,21 @@ class CachedRows:
         source[layer] is (keys, values) or empty; pairs of (row there, new row); first: the prompts' first columns
         there.
         """
-        if not pairs:
-            return
-        of, to, start, length = torch.tensor(
-            [(a, b, f, self.end - self.first[b]) for (a, b), f in zip(pairs, first)], device=self.lm.device
-        ).unbind(1)
-        width = max(self.end - self.first[b] for _, b in pairs)
-        columns = torch.arange(width, device=of.device) - (width - length)[:, None]
-        columns = columns.clamp(min=0) + start[:, None]  # before a short prompt: anything finite, it is masked
-        for i, tensors in enumerate(source):
-            if i == len(self.layers):
-                self.layers.append(
-                    _Layer(self, [x.new_zeros(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors])
-                )
-            for slab, x in zip(self.layers[i].slabs, tensors):
-                slab[to, :, self.end - width : self.end] = x[of[:, None], :, columns].transpose(1, 2)
+        size = max(1, self.budget // max((self.end - self.first[b] for _, b in pairs), default=1))
+        for i in range(0, len(pairs), size):
+            part = [
+                (of, to, f, self.end - self.first[to]) for (of, to), f in zip(pairs[i : i + size], first[i : i + size])
+            ]
+            width = max(length for *_, length in part)
+            of, to, start, lengths = torch.tensor(part, device=self.lm.device).unbind(1)
+            columns = torch.arange(width, device=of.device) - (width - lengths)[:, None]
+            columns = columns.clamp(min=0) + start[:, None]  # before a short prompt: anything finite, it is masked
+            for n, tensors in enumerate(source):
+                if n == len(self.layers):
+                    shapes = [(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors]
+                    self.layers.append(_Layer(self, [x.new_zeros(shape) for x, shape in zip(tensors, shapes)]))
+                for slab, x in zip(self.layers[n].slabs, tensors):
+                    slab[to, :, self.end - width : self.end] = x[of[:, None], :, columns].transpose(1, 2)
 
 
 class _Layer(DynamicLayer):

@@ -59,7 +59,7 @@ class TorchSampler:
         self._live: list[_Row] = []  # row b of the batch is _live[b]
         self._someone_left = False
         self._exact = torch.float64 if lm.dtype == torch.float64 else torch.float32
-        self._rows: Rows = CachedRows(lm, prefill_tokens)
+        self._rows: Rows = CachedRows(lm, slots, prefill_tokens)
         with torch.inference_mode(), evaluating(lm.model):
             fault = disagreement(self._rows, lm)
         if fault:
@@ -153,6 +153,7 @@ class TorchSampler:
             while self._waiting or self._live:
                 self._step()
                 await asyncio.sleep(0)
+            self._rows.clear()  # whoever trains next needs the memory
         except Exception as error:  # the boundary: each caller gets the failure
             asking = [*self._live, *self._waiting]
             self._forget()

@@ -104,7 +104,7 @@ def maj_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int, draws
 
 
 def _vote_exactly(sizes: Sequence[int], credit: Sequence[float], silent: int, k: int) -> float:
-    """Sum over answers j and their winning count t: draws in which j has t votes, e others too, nobody more, over 1 + e.
+    """Sum over answers j and their winning count t: draws where j has t votes, e others too, nobody more, over 1 + e.
 
     ways[e][m] counts the draws of m samples among answers that all have at most t votes, e of them exactly t.
     """

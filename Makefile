@@ -1,0 +1,39 @@
+# make quickstart   train the bundled model in about a minute, from nothing
+# make test         the whole test suite, from nothing
+# Each makes the environment it needs. Choose another interpreter or place: make PYTHON=python3.12 VENV=/tmp/env test
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+OUT ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: quickstart test lint types check clean organisms
+
+quickstart: $(VENV)/installed
+	$(BIN)/rlvr train quickstart --out $(OUT)
+
+test: $(VENV)/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed
+	$(BIN)/mypy
+
+check: lint types test
+
+# The bundled models, made again from their seeds (a few CPU-minutes each).
+organisms: $(VENV)/installed
+	$(BIN)/python -m rlvr.organisms.make nano --out src/rlvr/organisms/nano
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "rlvr needs Python 3.11 or newer, $(PYTHON) is older; run: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing (torch is large: a few minutes the first time) ..."
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
