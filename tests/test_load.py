@@ -1,4 +1,4 @@
-"""Finding, loading and saving models: what a folder must have, what stops a turn; a kill leaves nothing half written."""
+"""Finding, loading and saving models: what a folder must have, what stops a turn; a kill leaves nothing half there."""
 
 from __future__ import annotations
 
@@ -119,6 +119,7 @@ def test_names_are_looked_up_bundled_then_added_then_here(tmp_path: Path, monkey
     ("name", "says"),
     [
         ("nanoo", "did you mean 'nano'"),
+        ("smolm2", "did you mean 'smollm2'"),
         ("./absent", "there is no folder absent"),
         ("some/where/deep", "there is no folder some/where/deep"),
         ("smollm2", "run: rlvr models add smollm2"),

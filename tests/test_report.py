@@ -131,9 +131,6 @@ def page_of(path: Path) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
-# what is on disk
-
-
 def test_metrics_are_one_object_a_line_and_never_hold_nan(tmp_path: Path) -> None:
     sink = JsonlSink()
     sink.start(info(tmp_path))
@@ -163,8 +160,9 @@ def test_a_resumed_run_writes_each_step_once(tmp_path: Path) -> None:
             if told[0] == 1:
                 with (tmp_path / "metrics.jsonl").open("a") as file:
                     file.write('{"step": 5, "rew')  # killed while writing
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4, 5]
     run = read_run(tmp_path)
-    assert run.steps.tolist() == [1, 2, 3, 4, 5]
     assert run.get("reward/mean").tolist() == [4, 8, 9, 12, 15]
     assert run.skipped == 0
     assert list(rollout_files(tmp_path)) == [1, 2, 3, 4, 5]
@@ -215,11 +213,8 @@ def test_columns_sort_steps_and_keep_the_last_telling() -> None:
 def test_sinks_have_names_and_the_report_needs_no_torch() -> None:
     assert {"jsonl", "parquet", "line", "screen"} <= set(registry.names("sink"))
     assert registry.get("sink", "jsonl") is JsonlSink
-    code = "import sys, rlvr.report.html, rlvr.report.compare, rlvr.report.plot, rlvr.report.screen; print('torch' in sys.modules)"
+    code = "import sys\nfrom rlvr.report import html, compare, plot, screen\nprint('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
-# the page
 
 
 def test_hostile_text_adds_no_element_and_no_script(tmp_path: Path) -> None:
@@ -245,8 +240,8 @@ def test_hostile_text_adds_no_element_and_no_script(tmp_path: Path) -> None:
     assert not [name for name, _ in evil_page.attributes if name.startswith("on")]
     assert not [value for name, value in evil_page.attributes if name in ("src", "href") and value != "#main"]
     assert len(evil_page.scripts) == 3
-    assert "49" not in evil_page.words.split("{{")[0]
     assert "alert(1)" in evil_page.words  # shown, not run
+    assert "{{ 7 * 7 }}" in evil_page.words
     assert "\u202e" not in (tmp_path / "evil" / "report.html").read_text(encoding="utf-8")
 
 
@@ -292,6 +287,7 @@ def test_a_page_can_be_made_at_any_time(tmp_path: Path, steps: int, ended: bool)
     page = page_of(write_report(folder, tmp_path / "other.html"))
     assert len(page.data["rollouts"]["steps"]) == min(steps, 8)
     assert ("Finished" in page.words) == ended
+    assert "could not be read" not in page.words  # a line that is being written is no fault
     if steps == 0 and not ended:
         assert "No step has been recorded yet" in page.words
     if steps >= 2:
@@ -317,23 +313,20 @@ def test_a_page_is_bounded_in_steps_groups_and_tokens(tmp_path: Path) -> None:
     for step in range(1, 12):
         sink.groups(step, [row(step, group=f"g{i}", rollout=f"r{i}") for i in range(50)])
     told = embed.rollouts(tmp_path, tokens=8 * 3 * 10)  # 10 rows of 3 tokens in each of 8 steps
-    assert [s["step"] for s in told["steps"]] == [1, 2, 4, 5, 7, 8, 10, 11] or len(told["steps"]) == 8
-    assert (told["steps"][0]["step"], told["steps"][-1]["step"], told["files"]) == (1, 11, 11)
+    assert [s["step"] for s in told["steps"]] == [1, 2, 4, 5, 7, 8, 10, 11]
+    assert told["files"] == 11
     for step in told["steps"]:
         rows = [r for g in step["groups"] for r in g["rows"]]
         assert (len(step["groups"]), step["of"], sum("tokens" in r for r in rows)) == (40, 50, 10)
         assert all("text" in r for r in rows if "tokens" not in r)
 
 
-def test_evenly_keeps_both_ends() -> None:
-    assert embed.evenly(list(range(10)), 4) == [0, 3, 6, 9]
-    assert embed.evenly([1, 2], 8) == [1, 2]
-
-
 def test_packed_streams_keep_four_digits_and_what_is_missing() -> None:
-    values = np.array([0.0, -1.5, 3.14159, 1e-7, -2.5e8, math.nan, math.inf], np.float32)
+    values = np.array([0.0, -1.5, math.pi, 1e-7, -2.5e8, math.nan, math.inf], np.float32)
     back = embed.unpack(embed.pack(values), len(values))
-    assert back[:5] == pytest.approx(values[:5].astype(float), rel=2**-15)
+    assert back[:5] == pytest.approx(values[:5].astype(float), rel=2**-16)  # 15 bits after the point, rounded
+    many = np.geomspace(1e-30, 1e30, 999)
+    assert embed.unpack(embed.pack(many), 999) == pytest.approx(many, rel=2**-15.9)
     assert np.isnan(back[5:]).all()
     assert embed.pack(np.full(4, 0.25)) == 0.25
     assert embed.pack(np.full(4, math.nan)) is None
@@ -345,9 +338,6 @@ def test_a_group_is_mixed_only_by_known_verdicts() -> None:
     assert embed.kind_of(rows[::2]) == "solved"
     assert embed.kind_of(rows[1:]) == "failed"
     assert embed.kind_of(rows[2:]) == "unknown"
-
-
-# words and curves
 
 
 def test_a_change_is_told_with_its_error() -> None:
@@ -397,9 +387,17 @@ def test_thinning_averages_neighbours() -> None:
     assert math.isnan(got.y[2])
 
 
+def test_one_spike_does_not_flatten_a_chart() -> None:
+    y = np.tile([1.0, 2.0], 50)
+    y[7] = 1e6
+    marks = [e.text for e in ET.fromstring(draw(Chart("norm", (Series("norm", np.arange(100), y),)))).iter() if e.text]
+    assert {"1", "2"} <= set(marks)
+    assert not [m for m in marks if "k" in m or "e" in m]
+
+
 def test_ticks_are_round() -> None:
     assert ticks(0, 1) == [0, 0.5, 1]
-    assert ticks(0.013, 0.047) == [0.02, 0.03, 0.04] or ticks(0.013, 0.047) == [0.02, 0.04]
+    assert ticks(0.013, 0.047) == [0.02, 0.03, 0.04]
     assert ticks(0, 400) == [0, 100, 200, 300, 400]
 
 
@@ -420,9 +418,6 @@ def test_every_chart_is_well_formed(values: list[float], log: bool) -> None:
     assert root.attrib["aria-label"].startswith("a < b & c")
 
 
-# notebooks and comparisons
-
-
 def test_a_plot_is_one_svg_from_a_folder_or_from_records(tmp_path: Path) -> None:
     records = [{"step": i, "reward/mean": i / 10, "mine": -i} for i in range(10)]
     picture = plot(records, ["mine"])
@@ -431,13 +426,13 @@ def test_a_plot_is_one_svg_from_a_folder_or_from_records(tmp_path: Path) -> None
     assert "Mean reward" in plot(make_run(tmp_path, 3)).svg
     with pytest.raises(KeyError, match="no metric 'yours' was recorded; there are: mine, reward/mean"):
         plot(records, ["yours"])
-    with pytest.raises(ValueError, match="nothing|no finite metric"):
+    with pytest.raises(ValueError, match="no finite metric"):
         plot([])
 
 
 def test_late_means_by_hand() -> None:
     mean, error = late(np.array([9, 9, 9, 9, 9, 9, 1, 3], float))
-    assert (mean, error) == (2, pytest.approx(math.sqrt(2) / math.sqrt(2)))
+    assert (mean, error) == (2, pytest.approx(1))  # sample deviation sqrt(2) over the root of two values
 
 
 def test_a_comparison_overlays_runs_and_tells_the_difference(tmp_path: Path) -> None:

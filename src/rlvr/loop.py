@@ -105,6 +105,8 @@ class Training:
                 told = self.update(batch, running, step)
         with clock("publish"):
             self.engine.publish()
+            if any(step % every == 0 for every in _refreshes(running)):
+                self.engine.refresh("reference")
         self.selector.observe(seen)
         metrics = summary(seen, batch, told, clock)
         for sink in self.sinks:
@@ -275,6 +277,11 @@ class Clock:
     @property
     def total(self) -> float:
         return time.perf_counter() - self._start
+
+
+def _refreshes(running: Running) -> list[int]:
+    """After how many steps living pieces want the reference to become the present policy."""
+    return [every for p in running.stack if (every := getattr(p.piece, "refresh", 0))]
 
 
 async def _all(groups: Any) -> list[Group]:

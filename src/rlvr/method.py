@@ -112,12 +112,12 @@ class Method:
     def papers(self) -> list[str]:
         return sorted({p.paper for p in self.placed})
 
-    def plan(self, **recipe: Any) -> Any:
+    def plan(self, max_tokens: int = 1024, **recipe: Any) -> Any:
         """The plan that runs: everything settled and checked. `recipe` fills slots that no paper has set, e.g.
-        `verify=...` or `reward=Pays(...)`. Raises Contradiction."""
+        `reward=Pays(...)`; max_tokens is the run's, for defaults that depend on it. Raises Contradiction."""
         from rlvr.plan import make_plan
 
-        return make_plan(self._put("recipe", "base", {k: v for k, v in recipe.items() if v is not None}))
+        return make_plan(self._put("recipe", "base", recipe), {"max_tokens": max_tokens})
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ class Stack:
     """A method with every slot decided: what phases and `settle` look at."""
 
     slots: Mapping[str, tuple[Placed, ...]]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    run: Mapping[str, Any] = field(default_factory=dict)  # facts of the run, for `settle`: "max_tokens", ...
 
     def __getitem__(self, slot: str) -> tuple[Placed, ...]:
         return self.slots.get(slot, ())
@@ -152,7 +153,7 @@ class Stack:
         return replace(self, slots={s: tuple(p for p in ps if id(p) in keep) for s, ps in self.slots.items()})
 
 
-def resolve(placed: Iterable[Placed]) -> Stack:
+def resolve(placed: Iterable[Placed], run: Mapping[str, Any]) -> Stack:
     """Decide every slot: firm beats preference beats base. Raises Contradiction where two firm settings differ."""
     slots: dict[str, tuple[Placed, ...]] = {}
     notes: list[str] = []
@@ -161,7 +162,7 @@ def resolve(placed: Iterable[Placed]) -> Stack:
         by_slot.setdefault(p.slot, []).append(p)
     for slot, rivals in by_slot.items():
         slots[slot] = _all_of(rivals) if SLOTS[slot].many else (_winner(slot, rivals, notes),)
-    stack = Stack(slots, tuple(notes))
+    stack = Stack(slots, tuple(notes), run)
     return replace(
         stack,
         slots={

@@ -38,9 +38,9 @@ BEFORE_BATCH = ("select", "rollout", "verify", "keep")
 REQUIRED = ("select", "rollout", "loss", "reduction")
 
 
-def make_plan(method: Method) -> Plan:
+def make_plan(method: Method, run: Mapping[str, Any]) -> Plan:
     """Resolve, check and order a method. Raises Contradiction with a sentence for the person who stacked it."""
-    whole = resolve(method.placed)
+    whole = resolve(method.placed, run)
     for slot in REQUIRED:
         if not whole[slot]:
             raise Contradiction(f"nothing sets {slot} ({SLOTS[slot].meaning}); start the stack with grpo")

@@ -195,10 +195,12 @@ def _across(r: Recipe) -> Iterator[Problem]:
     yield from _source_problems("tasks", r.tasks)
     if r.eval.tasks is not None:
         yield from _source_problems("eval.tasks", r.eval.tasks)
-    if r.verifier is not None and ".py:" not in r.verifier:
+    if r.verifier is not None:
+        from rlvr.verify.spec import verifier_from
+
         try:
-            parameters("verifier", r.verifier.partition("(")[0].strip())
-        except registry.UnknownName as error:
+            verifier_from(r.verifier)
+        except (registry.UnknownName, ValueError) as error:
             yield Problem(str(error), ("verifier",))
     if r.prompt is not None and "{prompt}" not in r.prompt:
         yield Problem(
@@ -326,9 +328,9 @@ def load_recipe(
 
     recipe, found = _validate(table)
     for problem in found:
-        option = next((o for key in problem.keys for at, o in origin.items() if _overlap(at, key)), None)
-        line = None if option else toml.line_of(text, problem.keys[0].split("."))
-        place = f"{option}: " if option else f"line {line}: " if line else ""
+        said_by = next((o for key in problem.keys for at, o in origin.items() if _overlap(at, key)), None)
+        line = None if said_by else toml.line_of(text, problem.keys[0].split("."))
+        place = f"{said_by}: " if said_by else f"line {line}: " if line else ""
         problems.append((line or math.inf, place + problem.text))
     if recipe is None or problems:
         shown = os.path.relpath(file) if file.is_relative_to(here) else str(file)
@@ -351,15 +353,15 @@ def _all_of(problems: Sequence[str], where: str) -> RecipeError:
     return RecipeError(f"{len(problems)} problems in {where}:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
-def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
+def _override(table: dict[str, Any], said_by: str, bases: Sequence[Path]) -> str:
     """Apply `a.b=value` to the table; returns the dotted key."""
-    left, equals, right = option.partition("=")
+    left, equals, right = said_by.partition("=")
     try:
         keys = _only_path(tomllib.loads(f"{left} = 0"))
     except tomllib.TOMLDecodeError:
         keys = []
     if not equals or not keys:
-        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
+        raise RecipeError(f"--set {said_by}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
     try:
         value: Any = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
     except tomllib.TOMLDecodeError:
@@ -370,7 +372,7 @@ def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
             inner[key] = _source(inner.get(key, {}))
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise RecipeError(f"--set {option}: {'.'.join(keys[:depth])} is {_given(inner)}, not a table of settings")
+            raise RecipeError(f"--set {said_by}: {'.'.join(keys[:depth])} is {_given(inner)}, not a table of settings")
     if value is None:
         inner.pop(keys[-1], None)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from rlvr.engine.critic import Critic
 from rlvr.engine.load import Loaded, load_model, save_model
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Limits
@@ -102,7 +104,7 @@ def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
     stack = method if method is not None else build_method(recipe.method, recipe.papers)
     pays = recipe.pays
     parts = tuple(Part(name, weight) for name, weight in sorted(recipe.parts.items()))
-    return stack.plan(reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts))
+    return stack.plan(recipe.max_tokens, reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts))
 
 
 def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
@@ -244,7 +246,14 @@ def _training(setup: Setup, plan: Plan, folder: Path) -> Training:
         recipe.steps * recipe.updates_per_batch * recipe.epochs,
         max_grad_norm=recipe.max_grad_norm,
     )
-    engine = TorchEngine({"policy": setup.lm}, {"policy": optim}, setup.sampler, recipe.token_budget, recipe.temperature)
+    models: dict[str, LanguageModel | Critic] = {"policy": setup.lm}
+    optims = {"policy": optim}
+    if "reference" in plan.models:
+        models["reference"] = LanguageModel(copy.deepcopy(setup.lm.model).requires_grad_(False))
+    if "critic" in plan.models:
+        models["critic"] = Critic(setup.lm)
+        optims["critic"] = replace(optim, lr=recipe.lr if recipe.critic_lr is None else recipe.critic_lr)
+    engine = TorchEngine(models, optims, setup.sampler, recipe.token_budget, recipe.temperature)
     for running in plan.phases.values():
         engine.require(running)
     first = plan.at(plan.start()).stack
@@ -297,7 +306,8 @@ def _during(setup: Setup, folder: Path, training: Training, step: int, metrics: 
         measured = _evaluate(setup, folder, f"step {step}")
         if measured is not None:
             values = measured.told()
-            metrics |= {f"eval/{setup.recipe.tasks["name"]}/{key}": v[0] for key, v in values.items() if isinstance(v, list)}
+            name = setup.recipe.tasks["name"]
+            metrics |= {f"eval/{name}/{key}": v[0] for key, v in values.items() if isinstance(v, list)}
 
 
 def _write_solved(folder: Path, before: Measured, after: Measured) -> None:

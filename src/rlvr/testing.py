@@ -8,20 +8,24 @@
     commutation      papers stack in any order
     token truth      what a rollout trains is what was sampled, each token once, in the context that produced it
 
-A paper states its neutral setting as a literal beside its function:
+A paper states as a literal beside its function where its signal is gone, or which method it then reduces to:
 
     neutral = {"settings": {"high_max": 0.2, "low": 0.2}, "equals": "grpo", "near": {"high_max": 0.3}}
 
-`equals` is a stack; `input`, if given, names a function of the module, batch -> batch; `exact` (default True) asks for equal bits.
+    equals    the stack that it must equal there
+    settings  of the paper
+    input     a function (batch, policy) -> (batch, policy), of the paper's module or of this one (section "inputs")
+    near      settings that must make a difference on the same input; without it, the paper's defaults on an ordinary batch must
+    exact     equal bits (True, the default) or 1e-6
+    compare   "gradient": only the policy's gradient, where the losses' values mean different things
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -105,9 +109,8 @@ def random_batch(
 
 
 def running(method: Method) -> Running:
-    """The first phase of a method's plan, with the plain reward."""
-    plan = method.plan(reward=Pays())
-    return plan.at(plan.start())
+    """The last phase of a method's plan (what it comes to), with the plain reward and max_tokens 40."""
+    return list(method.plan(40, reward=Pays()).phases.values())[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,30 +230,104 @@ def commutation(names: Sequence[str], settings: Sequence[dict[str, Any]] | None 
 def neutrality(name: str) -> Result:
     """The neutral statement of a registered paper, as written beside it."""
     thing = get("method", name)
-    module = sys.modules.get(thing.__module__) or importlib.import_module(thing.__module__)
-    stated = getattr(module, "neutral", None)
+    module = sys.modules[thing.__module__]
     if name == "grpo":
         return Result("neutrality", True, "the base")
+    stated = getattr(module, "neutral", None)
     if stated is None:
-        return Result("neutrality", False, "the module states no `neutral`")
-    change = getattr(module, stated["input"]) if "input" in stated else lambda batch: batch
-    settings, base = stated.get("settings", {}), running(build_method(stated["equals"], {}))
-    label = name.rpartition(":")[2]
-    paper = running(thing(get("method", "grpo")(), **settings))
-    for seed in range(3):
-        batch, policy = random_batch(seed)
-        batch = change(batch)
+        return Result("neutrality", False, f"{module.__name__} states no `neutral`; see rlvr.testing")
+    base, plain = running(build_method(stated["equals"], {})), get("method", "grpo")()
+    change = _input(module, stated.get("input"))
+    settings = stated.get("settings", {})
+
+    def differs(paper: Running, batch: Batch, policy: Policy, exact: bool) -> str:
         a, b = outcome(paper, batch, policy), outcome(base, batch, policy)
-        same = a.same_bits(b) if stated.get("exact", True) else a.gap(b) <= 1e-6
-        if not same:
-            return Result("neutrality", False, f"{label} at {settings} differs from {stated['equals']} by {a.gap(b):.1e}")
-    near = running(thing(get("method", "grpo")(), **{**settings, **stated.get("near", {})}))
-    batch, policy = random_batch(0)
+        if stated.get("compare") == "gradient":
+            b = replace(b, loss=a.loss, value=a.value)
+        if a.same_bits(b) if exact else a.gap(b) <= 1e-6:
+            return ""
+        return f"differs from {stated['equals']} by {a.gap(b):.1e}"
+
+    for seed in range(3):
+        found = differs(running(thing(plain, **settings)), *change(*random_batch(seed)), stated.get("exact", True))
+        if found:
+            return Result("neutrality", False, f"{name} at {settings or 'its defaults'} {found}")
     if "near" in stated:
-        batch = change(batch)
-    if outcome(near, batch, policy).gap(outcome(base, batch, policy)) <= 1e-6:
-        return Result("neutrality", False, f"{label} makes no difference at {stated.get('near', 'its defaults')} either")
+        near, given = {**settings, **stated["near"]}, change(*random_batch(0))
+    else:
+        near, given = {}, random_batch(0)
+    if not differs(running(thing(plain, **near)), *given, False):
+        return Result("neutrality", False, f"{name} makes no difference at {near or 'its defaults'} either")
     return Result("neutrality", True)
+
+
+# ---- inputs: batches on which a paper's signal is gone --------------------------------------------------------------------------
+def _input(module: Any, name: str | None) -> Callable[[Batch, Policy], tuple[Batch, Policy]]:
+    if name is None:
+        return lambda batch, policy: (batch, policy)
+    found = getattr(module, name, None) or globals().get(name)
+    if found is None:
+        raise ValueError(f"neutral input {name!r} is a function neither of {module.__name__} nor of rlvr.testing")
+    return cast("Callable[[Batch, Policy], tuple[Batch, Policy]]", found)
+
+
+def one_token_rows(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """The first token of every row that has one."""
+    first = batch.first[batch.length > 0]
+    alive = batch.length > 0
+    rows = {name: x[alive] for name, x in batch.rows.items()}
+    new = Batch.pack(torch.ones(int(alive.sum()), dtype=torch.long))
+    return new.with_({**rows, **{name: x[first] for name, x in batch.tokens.items()}}), policy.take(first)
+
+
+def twins(batch: Batch, policy: Policy, apart: float = 1.0) -> tuple[Batch, Policy]:
+    """Groups of two rows of one token, one right and one wrong, rewards `apart`; all known."""
+    batch, policy = one_token_rows(batch, policy)
+    n = len(batch) // 2 * 2
+    batch, policy = batch.take(torch.arange(n)), policy.take(torch.arange(n))
+    right = torch.arange(n) % 2 == 0
+    order = torch.arange(n)
+    told = {"id": order, "episode": order, "group": order // 2, "correct": right, "known": torch.ones_like(right)}
+    return batch.with_({**told, "score": apart * right.double(), "truncated": torch.zeros_like(right)}), policy
+
+
+def twins_far_apart(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """Twins rewarded 2 and 0: a spread of exactly 1."""
+    return twins(batch, policy, 2.0)
+
+
+def twins_at_the_reference(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """Twins whose policy is the old one and the reference."""
+    batch, policy = twins(batch, policy)
+    return batch.with_({"old_logp": policy.logp, "ref_logp": policy.logp}), policy
+
+
+def one_group_half_right(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """Eight twins in one group."""
+    batch, policy = twins(batch, policy)
+    eight = torch.arange(8)
+    return batch.take(eight).with_({"group": torch.zeros(8, dtype=torch.long)}), policy.take(eight)
+
+
+def on_policy(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """The policy is the old one: every ratio is 1."""
+    return batch.with_({"old_logp": policy.logp, "behavior_logp": policy.logp}), policy
+
+
+def values_of_zero(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """A critic that says 0 everywhere."""
+    return batch.with_({"value": torch.zeros_like(batch["value"])}), policy
+
+
+def sampler_is_trainer(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """The sampler's log-probs are the trainer's."""
+    return batch.with_({"behavior_logp": batch["old_logp"]}), policy
+
+
+def all_right(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """Every row is known and right."""
+    yes = torch.ones(len(batch), dtype=torch.bool)
+    return batch.with_({"correct": yes, "known": yes, "score": yes.double()}), policy
 
 
 def check(name: str) -> list[Result]:
@@ -262,7 +339,7 @@ def _check(name: str) -> Iterator[Result]:
     paper = get("method", name)
     base = get("method", "grpo")
     method = paper() if name == "grpo" else paper(base())
-    yield Result("plan", True, str(method.plan(reward=Pays())))
+    yield Result("plan", True, str(method.plan(40, reward=Pays())))
     for law in (cut_invariance, lambda m: cut_invariance(m, torch.float32), detachment, finiteness):
         yield law(method)
     yield neutrality(name)

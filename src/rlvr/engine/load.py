@@ -61,20 +61,23 @@ def find_model(name: str | Path) -> Path:
         return folder
     if isinstance(name, Path) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text) or text.startswith("."):
         raise ModelError(f"there is no folder {folder}; {_choices(text)}")
-    from rlvr.engine.fetch import SOURCES
-
-    if text in SOURCES:
+    if text in _addable():
         raise ModelError(f"{text} is not on this machine yet; run: rlvr models add {text}")
     return _from_hub(text)
 
 
 def _choices(name: str) -> str:
-    here = [*organisms.names(), *added()]
-    near = difflib.get_close_matches(name, here, 1)
+    near = difflib.get_close_matches(name, [*organisms.names(), *added(), *_addable()], 1)
     return (f"did you mean {near[0]!r}? " if near else "") + (
         f"what works: a bundled model ({', '.join(organisms.names()) or 'none'}), an added one"
         f" ({', '.join(added()) or 'none'}; see rlvr models), the path of a folder, or a hub id such as Qwen/Qwen3-0.6B"
     )
+
+
+def _addable() -> list[str]:
+    from rlvr.engine.fetch import SOURCES
+
+    return list(SOURCES)
 
 
 def _from_hub(name: str) -> Path:

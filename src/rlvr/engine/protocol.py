@@ -73,6 +73,17 @@ class Engine(Protocol):
         """The sampler gets the new weights."""
         ...
 
+    def refresh(self, name: str) -> None:
+        """Another model becomes a copy of the policy."""
+        ...
+
+    def require(self, running: Any) -> None:
+        """Raise Unsupported where a plan needs what this engine does not have."""
+        ...
+
+    @property
+    def device(self) -> Any: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

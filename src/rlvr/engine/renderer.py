@@ -104,6 +104,16 @@ class Renderer:
         guarded, nonce = self._guarded(messages)
         return self._encode(self._text(guarded), nonce)
 
+    def response(self, text: str) -> list[int]:
+        """Ids of a response that nobody sampled (a demonstration), with the token that ends the turn.
+
+        Control tokens that it spells out stay plain text. Raises TemplateError where the model has no token to end with.
+        """
+        end = self.facts.end_of_turn if self.facts is not None else self.tokenizer.eos_token_id
+        if end is None:
+            raise TemplateError("the model has no end-of-sequence token, so a demonstration cannot end; set one in its tokenizer")
+        return [*self._plain(text), end]
+
     def decode(self, ids: Iterable[int]) -> str:
         """The policy's own words: no stop token at the end, no control tokens; the marks of thinking stay."""
         kept = [int(i) for i in ids]

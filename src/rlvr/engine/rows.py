@@ -84,8 +84,7 @@ class PlainRows:
 
 
 class CachedRows:
-    """Keys and values are kept, and prompts that several rows share are computed once. Row b owns columns
-    first[b]..end."""
+    """Keys and values are kept; prompts that rows share are computed once. Row b owns the columns first[b] to end."""
 
     def __init__(self, lm: LanguageModel, slots: int, budget: int) -> None:
         self.lm, self.slots, self.budget = lm, slots, budget  # most rows, most prompt tokens of one pass or copy
@@ -111,17 +110,17 @@ class CachedRows:
         where: dict[bytes, list[int]] = {}
         for b, name in enumerate(names, self.count):
             where.setdefault(name, []).append(b)
-        pairs = [(live[name], b) for name in states for b in where[name]]
-        self._copy([x.slabs for x in self.layers], pairs, [self.first[of] for of, _ in pairs])
+        shared = [(live[name], self.first[live[name]], b) for name in states for b in where[name]]
+        self._copy([x.slabs for x in self.layers], shared)
         unseen = [np.frombuffer(name, np.int64) for name in where if name not in states]
         for batch in _batches(unseen, self.budget):
             ids, lengths = _padded(batch, self.lm.device)
-            columns, cache = torch.arange(ids.shape[1], device=ids.device), DynamicCache()
-            h = self.lm.body(ids, (columns < lengths[:, None]).long(), columns.expand_as(ids), cache)
+            cache = DynamicCache()
+            h = self.lm.body(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), cache=cache)
             states |= zip((p.tobytes() for p in batch), _last(h, lengths))
-            pairs = [(u, b) for u, p in enumerate(batch) for b in where[p.tobytes()]]
-            kept: list[Any] = cache.layers
-            self._copy([[x.keys, x.values] if x.is_initialized else [] for x in kept], pairs, [0] * len(pairs))
+            kept: list[Any] = cache.layers  # one that looks into another layer's cache has nothing of its own
+            new = [(u, 0, b) for u, p in enumerate(batch) for b in where[p.tobytes()]]
+            self._copy([[x.keys, x.values] if x.is_initialized else [] for x in kept], new)
         self.prompt_states += [states[name] for name in names]
         self.count, self.start = len(self.first), min(self.first)
         return torch.stack(self.prompt_states[-len(names) :])
@@ -130,7 +129,7 @@ class CachedRows:
         self._fit(self.count, 0, 1)
         first = torch.tensor(self.first, device=tokens.device)[:, None]
         mask = torch.arange(self.start, self.end + 1, device=tokens.device) >= first
-        h = self.lm.body(tokens[:, None], mask.long(), self.end - first, self.cache)[:, 0]
+        h = self.lm.body(tokens[:, None], self.end - first, mask.long(), self.cache)[:, 0]
         self.end += 1
         return h
 
@@ -168,21 +167,18 @@ class CachedRows:
         self.first = [f + end - self.end for f in self.first]
         self.height, self.width, self.start, self.end = height, width, end - span, end
 
-    def _copy(self, source: Sequence[Sequence[Tensor]], pairs: Sequence[tuple[int, int]], first: Sequence[int]) -> None:
-        """Keys and values of prompts to the ends of new rows.
+    def _copy(self, source: Sequence[Sequence[Tensor]], jobs: Sequence[tuple[int, int, int]]) -> None:
+        """Keys and values of prompts, to the ends of new rows.
 
-        source[layer] is (keys, values) or empty; pairs of (row there, new row); first: the prompts' first columns
-        there.
+        source[layer] is (keys, values) or empty; jobs are (row there, the prompt's first column there, new row).
         """
-        size = max(1, self.budget // max((self.end - self.first[b] for _, b in pairs), default=1))
-        for i in range(0, len(pairs), size):
-            part = [
-                (of, to, f, self.end - self.first[to]) for (of, to), f in zip(pairs[i : i + size], first[i : i + size])
-            ]
-            width = max(length for *_, length in part)
-            of, to, start, lengths = torch.tensor(part, device=self.lm.device).unbind(1)
+        sized = [(of, column, to, self.end - self.first[to]) for of, column, to in jobs]
+        width = max((length for *_, length in sized), default=0)
+        size = max(1, self.budget // max(1, width))
+        for part in (sized[i : i + size] for i in range(0, len(sized), size)):
+            of, first, to, lengths = torch.tensor(part, device=self.lm.device).unbind(1)
             columns = torch.arange(width, device=of.device) - (width - lengths)[:, None]
-            columns = columns.clamp(min=0) + start[:, None]  # before a short prompt: anything finite, it is masked
+            columns = columns.clamp(min=0) + first[:, None]  # before a short prompt: anything finite, it is masked
             for n, tensors in enumerate(source):
                 if n == len(self.layers):
                     shapes = [(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rlvr.batch import Batch, Now, Tally, merge
+from rlvr.engine.critic import Critic
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Sampler, Unsupported
 from rlvr.plan import Running
@@ -111,7 +112,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        models: Mapping[str, LanguageModel],
+        models: Mapping[str, LanguageModel | Critic],
         optims: Mapping[str, Optim],
         sampler: Sampler,
         token_budget: int = 16384,
@@ -135,7 +136,7 @@ class TorchEngine:
             )
 
     # ---- forward --------------------------------------------------------------------------------------------------------
-    def _hidden(self, lm: LanguageModel, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _hidden(self, lm: LanguageModel | Critic, batch: Batch) -> tuple[Tensor, Tensor]:
         """[n, d] hidden states that predict the batch's trained tokens, and those tokens [n]."""
         assert batch.chains is not None
         ids, lengths = batch.chains.padded(torch.arange(len(batch), device=batch.length.device))
@@ -146,6 +147,9 @@ class TorchEngine:
         """The running forward of a model on a micro-batch."""
         lm = self.models[name]
         hidden, token = self._hidden(lm, batch)
+        if isinstance(lm, Critic):
+            value = lm.value(hidden)
+            return Now(torch.full_like(value.detach(), torch.nan), value=value)  # it has no log-probs
         names = sorted(r.removeprefix("logp_at/") for r in reads if r.startswith("logp_at/"))
         at = torch.cat([batch[n] for n in names], -1) if names else None
         logp, entropy, logp_at = lm.logp_entropy(hidden, token, self.temperature, at=at)
@@ -184,14 +188,14 @@ class TorchEngine:
             edited[name] = batch if prefixes is None else _with_prefixes(batch, prefixes)
         out: dict[str, Tensor] = {}
         longest = max(edited.values(), key=lambda b: 0 if b.chains is None else int(b.chains.lengths.sum()))
-        chunk = max(1, 2**24 // lm.vocab)
+        chunk = max(1, 2**24 // lm.vocab) if isinstance(lm, LanguageModel) else self.token_budget
         for rows in longest.cut(self.token_budget, rows=ok.nonzero()[:, 0]):
             where = batch.token_index(rows)
             row = torch.repeat_interleave(rows, batch.length[rows])
             seen_by = {name: self._hidden(lm, b.take(rows, names=set())) for name, b in edited.items()}
             for i in range(0, len(where), chunk):
                 piece = slice(i, i + chunk)
-                seen = {n: Seen(h[piece], y[piece], lm.logits, self.temperature) for n, (h, y) in seen_by.items()}
+                seen = {n: self._seen(lm, h[piece], y[piece]) for n, (h, y) in seen_by.items()}
                 for view in views:
                     for stream, x in view.probe(seen).items():
                         _lay(out, stream, x, batch, where[piece], row[piece])
@@ -205,6 +209,11 @@ class TorchEngine:
             if view.looked:
                 out[view.looked] = ok
         return out
+
+    def _seen(self, lm: LanguageModel | Critic, hidden: Tensor, token: Tensor) -> Seen:
+        if isinstance(lm, Critic):
+            return Seen(hidden, token, None, self.temperature, lm.value(hidden))
+        return Seen(hidden, token, lm.logits, self.temperature)
 
     # ---- update ---------------------------------------------------------------------------------------------------------
     def update(self, batch: Batch, running: Running) -> dict[str, Tally]:
@@ -271,6 +280,12 @@ class TorchEngine:
         """New policy weights: the sampler forgets every key and value that the old ones made."""
         self.version += 1
         self.sampler.publish(self.version)
+
+    @torch.no_grad()
+    def refresh(self, name: str) -> None:
+        """Copy the policy's weights into another model of the same shape, e.g. the reference."""
+        for mine, policy in zip(self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True):
+            mine.copy_(policy)
 
 
 def _against_sampler(now: Now, part: Batch) -> dict[str, Tally]:

@@ -34,3 +34,52 @@ class Clipped:
             "policy/clip_frac": Tally.mean(clipped, counts),
             "policy/ratio_max": Tally.max(ratio, counts),
         }
+
+
+@dataclass(frozen=True)
+class ClippedWeight:
+    """-sg(clip(q, 1 - clip_low, 1 + clip_high)) A logp: a clipped importance weight before the plain policy gradient, so that no
+    token's gradient is lost. CISPO (arXiv 2506.13585, eq. 4-5). Returns token_loss [N]."""
+
+    name: ClassVar = "policy"
+    needs: ClassVar = ("advantage", "clip_low", "clip_high")
+    reads: ClassVar = ("logp", "ratio")
+
+    def idle(self, batch: Batch) -> Tensor:
+        return batch["advantage"] == 0
+
+    def __call__(self, now: Now, batch: Batch) -> tuple[Tensor, dict[str, Tally]]:
+        assert now.ratio is not None
+        q, low, high = now.ratio.detach(), 1 - batch["clip_low"], 1 + batch["clip_high"]
+        counts = ~self.idle(batch) & (batch["weight"] != 0)
+        return -torch.clamp(q, low, high) * batch["advantage"] * now.logp, {
+            "policy/clip_frac": Tally.mean((q < low) | (q > high), counts),
+            "policy/ratio_max": Tally.max(q, counts),
+        }
+
+
+@dataclass(frozen=True)
+class NegativeLogLikelihood:
+    """-logp: imitate the row. Returns token_loss [N]."""
+
+    name: ClassVar = "policy"
+    reads: ClassVar = ("logp",)
+
+    def __call__(self, now: Now, batch: Batch) -> tuple[Tensor, dict[str, Tally]]:
+        return -now.logp, {"sft/nll": Tally.mean(-now.logp, batch["weight"] != 0)}
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """0 for every token: the policy stands still while something else learns. Reads what the method's own loss would read, so that
+    whatever feeds it stays alive. Returns token_loss [N]."""
+
+    name: ClassVar = "policy"
+    needs: ClassVar = ("advantage", "clip_low", "clip_high")
+    reads: ClassVar = ("logp", "ratio")
+
+    def idle(self, batch: Batch) -> Tensor:
+        return torch.ones_like(batch.row, dtype=torch.bool)
+
+    def __call__(self, now: Now, batch: Batch) -> tuple[Tensor, dict[str, Tally]]:
+        return now.logp * 0.0, {}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlvr.batch import Batch
+from rlvr.method import Stack
 
 NEEDS = ("row_weight", "token_weight", "token_counted")
 
@@ -59,15 +60,19 @@ class RowSum:
 @dataclass(frozen=True)
 class Constant:
     """1 / (counted rows * length): Dr.GRPO's reduction, which no row's own length enters (arXiv 2503.20783). A counted row
-    without trained tokens stands in the denominator, as in the paper's B."""
+    without trained tokens stands in the denominator, as in the paper's B. length None: the run's max_tokens."""
 
-    length: int
+    length: int | None = None
     needs: ClassVar = NEEDS
 
     def __post_init__(self) -> None:
-        if self.length < 1:
+        if self.length is not None and self.length < 1:
             raise ValueError(f"length is the number of tokens that a row counts as, at least 1; got {self.length}")
 
+    def settle(self, stack: Stack) -> Constant:
+        return self if self.length is not None else Constant(stack.run["max_tokens"])
+
     def __call__(self, batch: Batch) -> Tensor:
+        assert self.length is not None
         rows = (batch["row_weight"] > 0).sum().clamp(min=1)
         return torch.where(_counted(batch), 1.0, 0.0).to(batch["token_weight"].dtype) / (rows * self.length)

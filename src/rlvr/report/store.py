@@ -129,20 +129,19 @@ def finite(value: Any) -> float | None:
 
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file of lines, and how many lines were not one."""
+    """The JSON objects of a file of lines, and how many lines were not one (a last one being written is no fault)."""
     if not path.is_file():
         return [], 0
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     objects, skipped = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        if not line.strip():
-            continue
+    for i, line in enumerate(lines):
         try:
-            value = json.loads(line)
+            value = json.loads(line) if line.strip() else {}
         except ValueError:
             value = None
         if isinstance(value, dict):
-            objects.append(value)
-        else:
+            objects += [value] if value else []
+        elif i < len(lines) - 1:
             skipped += 1
     return objects, skipped
 

@@ -120,7 +120,7 @@ def cautions(run: RunData) -> list[str]:
         if steps := run.nulls.get(name):
             out.append(f"{name} was not a finite number in {_steps(len(steps))}, first in step {steps[0]}.")
     if run.skipped:
-        out.append(f"{run.skipped} lines of metrics.jsonl could not be read and are left out.")
+        out.append(f"Lines of metrics.jsonl that could not be read and are left out: {run.skipped}.")
     return out
 
 

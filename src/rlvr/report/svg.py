@@ -161,15 +161,15 @@ def _axes(chart: Chart, shown: Sequence[Series]) -> tuple[_Axes, bool]:
         return _Axes(x0, x1, 0.0, 1.0), log
     low, high = float(y.min()), float(y.max())
     if len(y) >= 50 and not log:  # one spike must not flatten the rest; what lies outside is drawn at the edge
-        inner_low, inner_high = (float(q) for q in np.quantile(y, [0.005, 0.995]))
-        room = 0.5 * (inner_high - inner_low)
+        inner_low, inner_high = (float(q) for q in np.quantile(y, [0.02, 0.98]))
+        room = inner_high - inner_low
         if room > 0:
             low, high = max(low, inner_low - room), min(high, inner_high + room)
     if not log and low > 0 and (low < 0.5 * high or low == high):
         low = 0.0
-    pad = 0.06 * (high - low) or 0.5 * abs(high) or 0.5
+    pad = 0.06 * (high - low) or (0.5 if log else 0.5 * abs(high)) or 0.5
     floor = 0.0 if low >= 0 and not log else -math.inf
-    return _Axes(x0, x1, max(floor, low - pad), high + pad), log
+    return _Axes(x0, x1, max(floor, low - pad), min(high + pad, 308.0) if log else high + pad), log
 
 
 def _grid(chart: Chart, axes: _Axes, log: bool) -> str:

@@ -175,7 +175,7 @@ def _read(result: Any, right_above: float) -> Verdict:
 
 def _number(x: Any) -> float | None:
     """A bool, a number, or an array or tensor of one number, as a finite float; else None."""
-    if hasattr(x, "item") and getattr(x, "size", 1) is not None and not isinstance(x, int | float):
+    if hasattr(x, "item") and not isinstance(x, int | float):
         try:
             x = x.item()
         except (RuntimeError, TypeError, ValueError):  # more than one element

@@ -33,7 +33,7 @@ class HashMarker:
 
     def __call__(self, text: str, task: Task) -> Verdict:
         if isinstance(task.answer, str) and self.marker in task.answer:
-            task = replace(task, answer=self._behind(task.answer))
+            task = replace(task, answer=self._behind(task.answer) or task.answer)
         answer = self._behind(text)
         return self.inner(answer, task) if answer else wrong("no_answer")
 

@@ -87,6 +87,7 @@ _PARTS = re.compile(
 _LEFT, _RIGHT = "*_`\"'([{<~", "*_`\"')]}>.,;:!?~$"
 _OPERATORS = frozenset(["+", "-", "*", "/", "^", "×", "·", "÷", "±", "\u2212"])
 _DIGIT = re.compile("[0-9]")
+_INTEGER = re.compile("[-+\u2212]?[$€£¥₹]?[0-9][0-9,]*")
 
 
 def last_number(text: str) -> tuple[str, Number | str]:
@@ -99,9 +100,12 @@ def last_number(text: str) -> tuple[str, Number | str]:
     end = max(text.rfind(digit) for digit in "0123456789")
     if end < 0:
         return "", "no_answer"
-    start = max(0, end - WINDOW)
-    line = _PARTS.sub(" | ", text[start : end + 200]).split()
-    at = max(i for i, word in enumerate(line) if _DIGIT.search(word))
+    for window in (WINDOW // 20, WINDOW):  # the short one is nearly always enough
+        start = max(0, end - window)
+        line = _PARTS.sub(" | ", text[start : end + 200].replace("{,}", ",")).split()
+        at = max(i for i, word in enumerate(line) if _DIGIT.search(word))
+        if at > 2 or start == 0:
+            break
     word, before, after = line[at], line[at - 1] if at else "|", line[at + 1] if at + 1 < len(line) else "|"
     if at == 0 and start > 0:
         return word[:LONGEST_WORD], "over_limit"
@@ -112,8 +116,9 @@ def last_number(text: str) -> tuple[str, Number | str]:
     if tied or re.match(r"\\[A-Za-z]", after) or ("," in word and any(opened in word for opened in "([{")):
         return word, "unparsable"
     bare = word.lstrip(_LEFT).rstrip(_RIGHT)
-    if "/" in bare and _DIGIT.match(before.lstrip(_LEFT)) and isinstance(parse_number(before), Number):
-        bare = f"{before.lstrip(_LEFT)} {bare}"
+    whole = before.lstrip(_LEFT)
+    if "/" in bare and _INTEGER.fullmatch(whole):
+        bare = f"{whole} {bare}"
     return bare, parse_number(bare)
 
 

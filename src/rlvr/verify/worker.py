@@ -61,7 +61,7 @@ class Worker:
                     stdout=subprocess.PIPE,
                     start_new_session=True,  # Ctrl-C is the trainer's; and grandchildren die with the group
                 )
-                self._finalizer = weakref.finalize(self, _kill, self._process)
+                self._finalizer = weakref.finalize(self, _kill, self._process, os.getpid())
                 try:
                     self._hello = self._exchange(json.dumps(self.settings), START_SECONDS)
                 except TimeoutError:
@@ -114,7 +114,9 @@ class Worker:
         return str(self.settings.get("path", self.handler))
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the trainer ends; the worker is not its own
     try:
         os.killpg(process.pid, signal.SIGKILL)  # before wait(), while the number cannot belong to anybody else
     except ProcessLookupError:

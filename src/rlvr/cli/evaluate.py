@@ -1,0 +1,59 @@
+"""`rlvr eval`: how good a model is, with intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlvr.cli import show
+
+
+class NoModel(ValueError):
+    """The run's folder holds no model."""
+
+
+def evaluate(
+    what: Annotated[str, typer.Argument(metavar="MODEL_OR_RUN", help="A model, or the folder of a run.")],
+    recipe: Annotated[
+        str | None, typer.Option(metavar="RECIPE", help="What to ask and how; default the run's own, else quickstart.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", metavar="N", help="Answers to each problem.")] = None,
+    problems: Annotated[int | None, typer.Option(metavar="N", help="Problems.")] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure a model, with intervals.
+
+    mean@k, pass@k, pass^k and maj@k on problems that training has not seen, each
+    with its 95% interval over problems.
+
+    \b
+    Examples:
+      rlvr eval nano
+      rlvr eval runs/quickstart-20250101-120000
+      rlvr eval nano --recipe quickstart --problems 1000 --k 16
+      rlvr eval nano --set eval.temperature=0 --k 1          (greedy)
+      rlvr eval smollm2 --recipe word_problems --json
+    """
+    from rlvr.recipe import load_recipe
+
+    folder = Path(what)
+    is_run = (folder / "recipe.toml").is_file()
+    if is_run and not (folder / "model").is_dir():
+        raise NoModel(f"{folder} is a run without a model/: it did not come to its end; give a model instead")
+    more = [f"eval.{key}={value}" for key, value in (("k", k), ("problems", problems)) if value is not None]
+    chosen = load_recipe(recipe or (folder if is_run else "quickstart"), [*(sets or []), *more])
+
+    from rlvr.run import evaluate as measure
+
+    told = measure(chosen, model=str(folder / "model") if is_run else what)
+    if json:
+        show.as_json(told)
+        return
+    typer.echo(f"{told['model']}: {told['problems']} problems, {told['k']} answers each")
+    for name, measures in told["results"].items():
+        typer.echo(f"{name}\n{show.table(list(show.estimates(measures)))}")

@@ -1,0 +1,47 @@
+"""Token and row weights that make up for where the rollouts come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, ratio_at
+
+
+@dataclass(frozen=True)
+class SamplerRatio:
+    """How likely the trainer finds what the sampler drew: w = exp(old_logp - behavior_logp) at a level ("token", or "row": the mean
+    log-ratio of the row's tokens). `truncate`: min(w, high); else: w inside [low, high], 0 outside. Rows that no sampler drew weigh 1.
+    Zeros stay in the denominators. Returns token_weight [N].
+
+    Truncated importance sampling (Yao et al., 2025, "Your efficient RL framework secretly brings you off-policy RL training"), and its
+    masked variant (IcePop, 2025).
+    """
+
+    high: float = 2.0
+    low: float = 0.0
+    truncate: bool = True
+    level: Literal["token", "row"] = "token"
+    needs: ClassVar = ("old_logp", "behavior_logp")
+    properties: ClassVar = ("corrects=sampler",)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        drawn = torch.isfinite(batch["behavior_logp"])
+        anchor = torch.where(drawn, batch["behavior_logp"], batch["old_logp"])
+        weight = ratio_at(batch["old_logp"], anchor, batch, self.level)
+        if self.truncate:
+            return weight.clamp(max=self.high)
+        return torch.where((weight >= self.low) & (weight <= self.high), weight, 0.0)
+
+
+@dataclass(frozen=True)
+class OnlyRight:
+    """1 for rows with a right verdict, else 0: what rejection sampling keeps. Returns row_weight [R]."""
+
+    needs: ClassVar = ("correct",)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return batch["correct"].to(batch["row_weight"].dtype)

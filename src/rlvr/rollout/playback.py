@@ -1,0 +1,53 @@
+"""Rollouts that nobody samples: demonstrations and preferences, played back through the same records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from rlvr.records import Group, Label, Origin, Rollout, Task, Verdict, mix
+from rlvr.rollout.world import World
+
+
+class NoDemonstration(ValueError):
+    """A task lacks what should be played back; the message names it."""
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """`task.meta["demo"]`: one text, or several; the first n of them, each a row that is not judged again but taken as right."""
+
+    async def __call__(self, tasks: Sequence[Task], n: int, world: World) -> AsyncIterator[Group]:
+        for g, task in enumerate(tasks):
+            told = task.meta.get("demo")
+            texts = [told] if isinstance(told, str) else list(told or ())
+            if not texts or not all(isinstance(t, str) for t in texts):
+                raise NoDemonstration(f'task {task.id} has no demonstration: put a text, or a list of texts, into its meta as "demo"')
+            yield played(world, g, task, [(text, "right") for text in texts[:n]])
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """`task.meta["chosen"]` and `task.meta["rejected"]`: a group of two rows, the first judged right, the second wrong."""
+
+    async def __call__(self, tasks: Sequence[Task], n: int, world: World) -> AsyncIterator[Group]:
+        for g, task in enumerate(tasks):
+            chosen, rejected = task.meta.get("chosen"), task.meta.get("rejected")
+            if not isinstance(chosen, str) or not isinstance(rejected, str):
+                raise NoDemonstration(f'task {task.id} has no pair: put texts into its meta as "chosen" and "rejected"')
+            yield played(world, g, task, [(chosen, "right"), (rejected, "wrong")])
+
+
+def played(world: World, g: int, task: Task, texts: Sequence[tuple[str, Label]]) -> Group:
+    """A group of these responses, each with its end token, under the run's length limit."""
+    rows: list[Rollout] = []
+    verdicts: dict[str, Verdict] = {}
+    for i, (text, label) in enumerate(texts):
+        name = f"{world.name}/{g:05d}/{i}"
+        chain = world.chain(task.public(), name, mix(world.key, g, i), source="demo")
+        ids = world.renderer.response(text)
+        chain.add(ids[: world.limits.max_tokens], Origin.POLICY)
+        whole = len(ids) <= world.limits.max_tokens
+        rows.append(chain.end("finished" if whole else "truncated", "stop" if whole else "length", text))
+        verdicts[name] = Verdict(label, float(label == "right"), "played_back")
+    return Group(f"{world.name}/{g:05d}", task, tuple(rows), verdicts)
