@@ -80,7 +80,7 @@ def test_what_is_known_of_a_model():
 
 
 def test_left_padding_in_hugging_face_has_the_log_probs_of_our_rows():
-    """Field report T22: learned positions and padding. Theirs is left-padded with positions counted from the first token."""
+    """Field report T22: learned positions and padding; theirs is on the left, positions count real tokens."""
     case = CASES["T22"]
     mask = torch.tensor([case["input"]["attention_mask"]])
     model = tiny("gpt2")
@@ -190,7 +190,7 @@ def test_gradcheck(chunk):
 
 
 def test_log_prob_is_taken_at_the_sampling_temperature():
-    """Field report T20: logits 2 and 0 at temperature 0.5 give log(1 / (1 + exp(-4))), not the log-prob at temperature 1."""
+    """Field report T20: logits 2 and 0 at temperature 0.5 give log(1 / (1 + exp(-4)))."""
     case = CASES["T20"]["input"]
     lm = LanguageModel(tiny("llama", vocab=2))
     head = lm.model.get_output_embeddings()

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from rlvr import registry
 from rlvr.method import Contradiction, Method
 from rlvr.methods.grpo import grpo
-from rlvr.registry import UnknownName
 from rlvr.stacking import Call, StackError, build_method, parameters, parse_call, parse_stack, read_stack
 
-PAPERS = '''
+PAPERS = """
 from dataclasses import dataclass
 from typing import Literal
 from rlvr.loss.bounds import Clip
@@ -30,7 +30,7 @@ def demanding(method, gain: float):
 
 def broken(method):
     return 3
-'''
+"""
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_what_a_text_says(text, calls):
     ],
 )
 def test_a_text_that_cannot_be_read_is_answered_with_a_short_sentence(text, says):
-    with pytest.raises(StackError, match=".") as caught:
+    with pytest.raises(StackError) as caught:
         parse_stack(text)
     assert says in str(caught.value)
     assert len(str(caught.value)) < 400
@@ -203,18 +203,16 @@ def test_a_contradiction_stays_one(papers):
 
 
 def test_what_is_no_paper_is_refused(papers):
-    with pytest.raises(StackError, match="must return a Method"):
+    with pytest.raises(StackError, match="returned int; a paper returns a Method"):
         build_method("papers.py:broken")
 
 
-def test_a_paper_registered_by_hand_can_be_stacked_with_settings():
-    from rlvr.registry import register
-
-    @register("method", "by_hand_for_a_test")
+def test_a_paper_registered_by_hand_can_be_stacked_with_settings(monkeypatch):
     def by_hand(method: Method, strength: float = 1.0, *, tag: str = "") -> Method:
-        return method.firm("by_hand", derive=())
+        return method
 
-    assert read_stack("by_hand_for_a_test(strength=2)")[-1].settings == {"strength": 2}
-    assert "takes strength=1.0, tag=''" in problems("by_hand_for_a_test(weight=2)")
-    with pytest.raises(UnknownName):
-        parameters("method", "by_foot_for_a_test")
+    monkeypatch.setitem(registry._things["method"], "by_hand", by_hand)
+    assert read_stack("by_hand(strength=2)")[-1].settings == {"strength": 2}
+    assert "takes strength=1.0, tag=''" in problems("by_hand(weight=2)")
+    with pytest.raises(registry.UnknownName):
+        parameters("method", "by_foot")

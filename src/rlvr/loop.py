@@ -28,6 +28,7 @@ from rlvr.pack import pack
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
 from rlvr.rollout.world import Renderer, World
+from rlvr.reward.balance import drowning
 from rlvr.rows import rows_of
 from rlvr.select.uniform import Selector
 from rlvr.waiting import wait_for
@@ -163,8 +164,8 @@ class Training:
             try:
                 new = self.engine.update(part, running)
             except NotFinite as error:
-                self.save_rows(step, batch, error.rows)
-                raise
+                file = self.save_rows(step, batch, error.rows)
+                raise Stopped(f"step {step}: {error}. These rows are in {file.name}, streams and all") from error
             if not first:  # from the second update on, the difference to the sampler is learning, not numerics
                 new = {k: t for k, t in new.items() if not k.startswith("sampler/")}
             merge(told, new)
@@ -174,17 +175,22 @@ class Training:
     # ---- what people see, and when to stop ------------------------------------------------------------------------------
     def show(self, step: int, seen: Sequence[Group], kept: Sequence[Group], batch: Batch | None) -> None:
         records = rows_of(step, seen, kept, batch, self.renderer, self.tasks)
+        warning = drowning(batch) if batch is not None else None
         for sink in self.sinks:
             sink.groups(step, records)
+            if warning:
+                sink.note(warning)
 
-    def save_rows(self, step: int, batch: Batch, ids: Sequence[int]) -> None:
+    def save_rows(self, step: int, batch: Batch, ids: Sequence[int]) -> Path:
         """Write rows that broke an update to broken-step-N.jsonl, streams and all."""
-        with (self.folder / f"broken-step-{step}.jsonl").open("w", encoding="utf-8") as file:
+        path = self.folder / f"broken-step-{step}.jsonl"
+        with path.open("w", encoding="utf-8") as file:
             for r in ids:
                 row = batch.take(torch.tensor([r], device=batch.length.device))
                 assert row.chains is not None
                 told = {k: x.tolist() for k, x in (*row.tokens.items(), *row.rows.items())}
                 file.write(json.dumps({"step": step, "row": r, "ids": row.chains.row(0).tolist(), **told}) + "\n")
+        return path
 
     def check_limits(self, step: int, seen: Sequence[Group], metrics: Mapping[str, float]) -> None:
         verdicts = [v for g in seen for v in g.verdicts.values()]

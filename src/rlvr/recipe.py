@@ -536,7 +536,8 @@ def _unknown(key: str) -> str:
         return f"`{key}` is called `{same[0]}` here"
     takers = [e.name for e in registry.index("method") if last in [p.name for p in parameters("method", e.name) or ()]]
     if takers:
-        return f"`{key}` is a setting of {', '.join(takers)}: write papers.{takers[0]}.{last}"
+        paper = takers[0] if len(takers) == 1 else "PAPER"
+        return f"`{key}` is a setting of {', '.join(takers)}: write papers.{paper}.{last}"
     near = difflib.get_close_matches(key, known, 1) or difflib.get_close_matches(last, known, 1)
     return f"`{key}` is not known; " + (f"did you mean `{near[0]}`?" if near else "rlvr explain recipe lists every key")
 

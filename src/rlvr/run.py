@@ -20,7 +20,7 @@ from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Limits
 from rlvr.engine.renderer import Renderer
 from rlvr.engine.sampler import TorchSampler
-from rlvr.engine.torch_engine import NotFinite, Optim, TorchEngine
+from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
 from rlvr.loop import Settings, Stopped, Training
 from rlvr.method import Method
@@ -210,7 +210,7 @@ def train(
         training.run()
     except KeyboardInterrupt:
         status = f"stopped by you after step {training.step}; the model is saved"
-    except (Stopped, NotFinite) as error:
+    except Stopped as error:
         status = f"stopped: {error}"
     except BaseException:
         status = "failed"

@@ -324,6 +324,11 @@ def sampler_is_trainer(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
     return batch.with_({"behavior_logp": batch["old_logp"]}), policy
 
 
+def nothing_truncated(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """No row hit a limit."""
+    return batch.with_({"truncated": torch.zeros(len(batch), dtype=torch.bool)}), policy
+
+
 def all_right(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
     """Every row is known and right."""
     yes = torch.ones(len(batch), dtype=torch.bool)

@@ -43,11 +43,11 @@ def rlvr(
 
     \b
     Start here:
-      rlvr train quickstart            a learning curve on this machine, in minutes
-      rlvr list method                 the papers that there are
-      rlvr explain gapo                what one of them does: formula and settings
+      rlvr train quickstart        a learning curve in minutes, on this machine
+      rlvr list method             the papers that there are
+      rlvr explain gapo            what one of them does: formula and settings
       rlvr train quickstart --method "+gapo(high_max=0.3)"
-      rlvr report runs/*               compare runs
+      rlvr report runs/*           compare runs
 
     Every verb has examples: rlvr train --help
     """
@@ -64,7 +64,7 @@ def rlvr(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done; 1 it ran, and failed or found a fault; 2 what was asked for cannot be done as written."""
     try:
-        app(None if arguments is None else list(arguments))
+        app(None if arguments is None else list(arguments), prog_name="rlvr")
     except Exception as error:
         if os.environ.get("RLVR_DEBUG") or not _for_people(error):
             raise
@@ -73,18 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _for_people(error: Exception) -> bool:
-    """Errors that are sentences for the person at the keyboard: classes of this package, plain ValueErrors that its own
-    code raised, and files that cannot be read or written. Anything else is a fault of the program: it keeps its
+    """Errors that are sentences for the person at the keyboard: classes of this package, ValueErrors and OSErrors that
+    its own code raised, and files that cannot be read or written. Anything else is a fault of the program: it keeps its
     traceback."""
-    if type(error).__module__.partition(".")[0] == "rlvr":
+    if type(error).__module__.partition(".")[0] == "rlvr" or (isinstance(error, OSError) and error.filename):
         return True
-    if isinstance(error, OSError):
-        return error.filename is not None
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return isinstance(error, ValueError) and Path(last.filename).is_relative_to(PACKAGE)
+    return isinstance(error, ValueError | OSError) and Path(last.filename).is_relative_to(PACKAGE)
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

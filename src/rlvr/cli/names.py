@@ -178,7 +178,7 @@ def _streams(name: str) -> Iterator[tuple[str, Any]]:
 
     told = [{"stream": n, "per": s.per, "meaning": s.meaning} for n, s in TABLE.items() if name in ("streams", n)]
     if name != "streams":
-        yield from ((f"stream {t['stream']}, one value a {t['per']}: {t['meaning']}", t) for t in told)
+        yield from ((show.wrapped(f"stream {t['stream']}, one value a {t['per']}: {t['meaning']}"), t) for t in told)
         return
     text = "A batch holds streams: one value a trained token, or one a row."
     for per in ("token", "row"):

@@ -11,7 +11,7 @@ from rlvr.cli import show
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Folders of runs.")],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Default RUN/report.html, or comparison.html for several runs.")
     ] = None,

@@ -7,7 +7,7 @@ import math
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -65,8 +65,8 @@ def sentence(text: str) -> str:
     return line if end < 0 else line[: end + 1]
 
 
-def estimates(told: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """(measure, "0.612  95% interval 0.575 .. 0.650") of what an evaluation told."""
+def estimates(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(measure, "0.612   95% interval 0.575 .. 0.650") of what an evaluation told."""
     for name, value in told.items():
         if isinstance(value, list):
             mean, low, high = value
@@ -74,6 +74,16 @@ def estimates(told: dict[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, f"{mean:.3f}{interval}"
         else:
             yield name, str(value)
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(measure, "0.250 (0.200 .. 0.300)  ->  0.750 (0.700 .. 0.800)") of two evaluations."""
+    for name, value in before.items():
+        if isinstance(value, list) and isinstance(after.get(name), list):
+            yield (
+                name,
+                "  ->  ".join(f"{mean:.3f} ({low:.3f} .. {high:.3f})" for mean, low, high in (value, after[name])),
+            )
 
 
 def as_json(value: Any) -> None:

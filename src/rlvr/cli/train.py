@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rlvr.cli import show
+
 
 class FolderTaken(ValueError):
     """A run is never written over."""
@@ -60,6 +62,11 @@ def train(
 
     done = run(chosen, folder, title=title)
     typer.echo(f"{done.summary['status']}: {folder}")
+    told = done.summary.get("eval", {})
+    for name, before in told.get("before", {}).items():
+        if after := told.get("after", {}).get(name):
+            rows = list(show.changes(before, after))
+            typer.echo(f"{name}, before and after ({told['problems']} problems)\n{show.table(rows)}")
     typer.echo(f"report: {done.summary['report']}")
     if str(done.summary["status"]) != "finished":
         raise typer.Exit(1)

@@ -25,8 +25,8 @@ CHUNK_BYTES = (
 # Config attributes by which models scale their logits: Cohere and Falcon-H1 multiply, Granite divides, HyperCLOVA X
 # multiplies.
 _FACTORS = ("logit_scale", "lm_head_multiplier", "logits_scaling")
-# Largest allowed difference between two ways to the same numbers, as a share of the largest number. Hugging Face computes
-# norms and some softmaxes in float32 for float64 models too.
+# Largest allowed difference between two ways to the same numbers, as a share of the largest number. Hugging Face
+# computes norms and some softmaxes in float32 for float64 models too.
 _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
 
@@ -98,11 +98,13 @@ class LanguageModel:
         return self._body(**arguments).last_hidden_state
 
     def hidden(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """[B, L, d] last hidden states of right-padded rows ids [B, L] long; lengths [B], each at least 1. Autograd is on.
+        """[B, L, d] last hidden states of right-padded rows ids [B, L] long; lengths [B], each at least 1. Autograd
+        is on.
 
-        Real tokens are what they would be alone, states of padding mean nothing. No mask is needed for that: padding comes
-        last, and a causal model's tokens see only what comes before them (checked when the wrapper is built). So attention
-        keeps its fast causal kernels, and no padding query is left without a single key, which ends in nan.
+        Real tokens are what they would be alone, states of padding mean nothing. No mask is needed for that: padding
+        comes last, and a causal model's tokens see only what comes before them (checked when the wrapper is built).
+        So attention keeps its fast causal kernels, and no padding query is left without a single key, which ends in
+        nan.
         """
         if ids.shape[0] != len(lengths):
             raise ValueError(f"{len(lengths)} lengths for {ids.shape[0]} rows of ids")

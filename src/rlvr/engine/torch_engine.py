@@ -29,7 +29,7 @@ class NotFinite(RuntimeError):
 
     def __init__(self, what: str, rows: list[int]):
         super().__init__(
-            f"{what} is not finite; rows {rows[:20]} of the rollout batch make it so. The weights were not changed by this update"
+            f"{what} is not finite; rows {rows[:20]} of the rollout batch make it so; this update changed no weight"
         )
         self.rows = rows
 
@@ -235,7 +235,9 @@ class TorchEngine:
                 stepper.skip()
                 continue
             stepper.zero()
-            merge(told, self._backward(batch, running, model, busy.nonzero()[:, 0]))
+            for name, tally in self._backward(batch, running, model, busy.nonzero()[:, 0]).items():
+                # a loss adds up over the micro-batches of one step; over several steps it is averaged
+                told[name] = Tally(tally.total) if tally.how == "sum" else tally
             norm = stepper.norm()
             if not bool(torch.isfinite(norm)):
                 raise NotFinite(f"the gradient of {model}", self._offenders(batch, running, model))

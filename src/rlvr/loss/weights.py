@@ -45,3 +45,14 @@ class OnlyRight:
 
     def __call__(self, batch: Batch) -> Tensor:
         return batch["correct"].to(batch["row_weight"].dtype)
+
+
+@dataclass(frozen=True)
+class NotTruncated:
+    """0 for rows that hit a length limit, else 1: what an unfinished answer is worth cannot be told (DAPO's overlong filtering,
+    arXiv 2503.14476, section 3.4). Returns row_weight [R]."""
+
+    needs: ClassVar = ("truncated",)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return (~batch["truncated"]).to(batch["row_weight"].dtype)
