@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -49,7 +48,7 @@ def stand_in(monkeypatch, name: str, **functions):
     return module
 
 
-# ---- quick and light ------------------------------------------------------------------------------------------------
+# ---- quick and light -------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["list"], ["explain", "grpo"], ["explain", "recipe"], ["train", "--help"], ["explain", "slots"]],
@@ -57,18 +56,18 @@ def stand_in(monkeypatch, name: str, **functions):
 def test_help_list_and_explain_answer_within_a_second_and_import_nothing_heavy(arguments):
     code = "import sys; from rlvr.cli import main\ntry: main(sys.argv[1:])\nexcept SystemExit: pass\n"
     code += "heavy = {'torch', 'transformers', 'pyarrow', 'rich', 'jinja2'} & set(sys.modules)\nassert not heavy, heavy"
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
+    spent = []
+    while len(spent) < 3 and not (spent and min(spent) < 1):
+        before = os.times()
         done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
-        best = min(best, time.perf_counter() - start)
+        after = os.times()
         assert (done.returncode, done.stderr) == (0, "")
-        if best < 1:
-            break
-    assert best < 1, f"{best:.2f} s"
+        # processor seconds: a busy machine says nothing about the command
+        spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
+    assert min(spent) < 1
 
 
-# ---- help -----------------------------------------------------------------------------------------------------------
+# ---- help ------------------------------------------------------------------------------------------------
 def test_help_names_every_verb_and_fits_eighty_columns(rlvr):
     said = rlvr("--help")
     for verb in VERBS:
@@ -96,7 +95,7 @@ def test_a_misspelt_command_exits_with_two_and_says_how(rlvr, arguments):
     assert "Traceback" not in said.err
 
 
-# ---- errors ---------------------------------------------------------------------------------------------------------
+# ---- errors ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -160,7 +159,7 @@ def test_a_file_that_cannot_be_written_is_named(rlvr):
     assert said.err == "rlvr: taken/deeper: Not a directory\n"
 
 
-# ---- train and eval -------------------------------------------------------------------------------------------------
+# ---- train and eval --------------------------------------------------------------------------------------
 @dataclass
 class Done:
     summary: dict
@@ -244,7 +243,7 @@ def test_eval_measures_a_model_or_a_runs_model(rlvr, monkeypatch):
     assert asked[-1][0].tasks["name"] == "running_sums"
 
 
-# ---- list and explain -----------------------------------------------------------------------------------------------
+# ---- list and explain ------------------------------------------------------------------------------------
 def test_list_shows_kinds_and_names(rlvr):
     out = rlvr("list").out
     for word in ("recipe\n  quickstart", "\nmethod\n", "\n  grpo ", "\n  hash_marker ", "\n  running_sums "):
@@ -299,7 +298,7 @@ def test_explain_a_users_own_file(rlvr):
         assert word in out
 
 
-# ---- check, new, report, models -------------------------------------------------------------------------------------
+# ---- check, new, report, models --------------------------------------------------------------------------
 @dataclass
 class Result:
     law: str

@@ -86,7 +86,9 @@ def off_policy(lm: LanguageModel, batch: Batch) -> Batch:
 
 
 def gradients(lm: LanguageModel) -> Tensor:
-    return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in lm.model.parameters()])
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in lm.model.parameters()]
+    )
 
 
 def backward(lm: LanguageModel, batch: Batch, **more: Any) -> tuple[Tensor, dict[str, float]]:
@@ -157,7 +159,8 @@ def test_an_update_moves_the_weights_as_adamw_does_after_clipping() -> None:
     gradient, _ = backward(twin, off_policy(twin, rows()))
     norm = float(gradient.norm())
     limit = norm / 3
-    e = TorchEngine({"policy": lm}, {"policy": Optim(lr=1e-2, max_grad_norm=limit)}, NoSampler())  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    e = TorchEngine({"policy": lm}, {"policy": Optim(lr=1e-2, max_grad_norm=limit)}, NoSampler())
     told = e.update(batch, plan)
     assert told["optim/grad_norm"].value() == pytest.approx(norm)
     g = gradient * limit / (norm + 1e-6)
@@ -167,7 +170,8 @@ def test_an_update_moves_the_weights_as_adamw_does_after_clipping() -> None:
 
 
 def test_narrow_weights_are_stepped_through_float32() -> None:
-    """One hundred steps of 1e-5 on a weight near 1 add up in float32 copies; alone in bfloat16 each would be rounded away."""
+    """One hundred steps of 1e-5 on a weight near 1 add up in float32 copies; alone in bfloat16 each would be rounded
+    away."""
     lm = tiny_llama(dtype=torch.bfloat16)
     e = TorchEngine({"policy": lm}, {"policy": Optim(lr=1e-5)}, NoSampler())  # type: ignore[arg-type]
     stepper = e.steppers["policy"]
@@ -190,7 +194,9 @@ def test_not_finite_gradients_stop_before_any_weight_changes_and_name_the_rows()
             return torch.sqrt(torch.where(bad, now.logp * 0.0, 1.0)) + loss, told  # finite value, no slope at 0
 
     lm = tiny_llama()
-    batch = off_policy(lm, rows()).with_({"correct": (torch.arange(12) % 2 == 0), "score": (torch.arange(12) % 2 == 0).double()})
+    batch = off_policy(lm, rows()).with_(
+        {"correct": (torch.arange(12) % 2 == 0), "score": (torch.arange(12) % 2 == 0).double()}
+    )
     plan = running(grpo().firm("x", loss=Explodes()))
     before = [p.clone() for p in lm.model.parameters()]
     with pytest.raises(NotFinite, match=r"gradient of policy is not finite; rows \[5\]") as error:
@@ -212,7 +218,7 @@ def test_a_model_that_is_not_there_is_unsupported() -> None:
         engine(tiny_llama()).require(running(grpo().firm("x", advantage=FromTeacher())))
 
 
-# ---- views ----------------------------------------------------------------------------------------------------------------------
+# ---- views -----------------------------------------------------------------------------------------------
 def hint(batch: Batch) -> list[list[int] | None]:
     """Another prompt for even rows; odd rows are not looked at."""
     return [[1, 5, 6, 7, 8] if i % 2 == 0 else None for i in range(len(batch))]
@@ -290,11 +296,13 @@ def test_a_view_may_look_at_other_rows() -> None:
     other = rows(seed=3, n=4)
     view = View(Norm(), side=("anchors", lambda b: other))
     done = engine(lm).score(batch, [view])
-    torch.testing.assert_close(done.side["anchors"]["probe/norm"], engine(lm).score(other, [View(Norm())])["probe/norm"])
+    torch.testing.assert_close(
+        done.side["anchors"]["probe/norm"], engine(lm).score(other, [View(Norm())])["probe/norm"]
+    )
     assert "probe/norm" not in done
 
 
-# ---- schedules and optimiser batches --------------------------------------------------------------------------------------------
+# ---- schedules and optimiser batches ---------------------------------------------------------------------
 def test_learning_rates_by_hand() -> None:
     base = Optim(lr=1.0, warmup=4, total=14, final=0.1)
     assert [base.at(i) for i in (0, 1, 3, 4, 13)] == [0.25, 0.5, 1, 1, 1]

@@ -1,5 +1,5 @@
-"""Right answers behind public bug reports (tests/cases/field_reports.jsonl): training arithmetic here, the rest where its part is
-tested. The last test keeps the books: no case is forgotten."""
+"""Right answers behind public bug reports (tests/cases/field_reports.jsonl): training arithmetic here, the rest where
+its part is tested. The last test keeps the books: no case is forgotten."""
 
 import json
 import math
@@ -23,8 +23,8 @@ from rlvr.methods.mask_truncated import mask_truncated
 from rlvr.methods.rloo import rloo
 from rlvr.pack import pack
 from rlvr.records import Chain, Group, Origin, Task, Verdict
-from rlvr.reward.pays import Pays
 from rlvr.reward.balance import drowning, shares
+from rlvr.reward.pays import Pays
 from rlvr.testing import running
 
 F64 = torch.float64
@@ -343,6 +343,8 @@ def test_every_case_is_asserted_somewhere_or_its_part_is_named() -> None:
         assert all(i in text for i in ids.split()), name
     told = set(" ".join([*ELSEWHERE.values(), *LATER.values()]).split())
     told |= {i for i in CASES if f"test_{i}_" in here.read_text()}
-    told |= {i for i, c in CASES.items() if c["kind"].startswith("math")}  # test_verify.py and the math verifier's tests
+    told |= {
+        i for i, c in CASES.items() if c["kind"].startswith("math")
+    }  # test_verify.py and the math verifier's tests
     told |= {i for i, c in CASES.items() if c["kind"] == "sandbox"}  # the sandbox's tests
     assert set(CASES) == told

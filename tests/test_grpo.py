@@ -1,4 +1,5 @@
-"""GRPO against values by hand, a padded second implementation in float64, and finite differences; off-policy throughout."""
+"""GRPO against values by hand, a padded second implementation in float64, and finite differences; off-policy
+throughout."""
 
 import math
 
@@ -136,9 +137,7 @@ def test_reductions_by_hand(reduction: object, want: float) -> None:
     """Token losses 3 3 and 1 1 1 1 1 1 (a public report on length bias)."""
     batch = Batch.pack(torch.tensor([2, 6]), behavior_logp=torch.zeros(8, dtype=F64))
     ones = torch.ones(8, dtype=F64)
-    batch = batch.with_(
-        {"row_weight": torch.ones(2, dtype=F64), "token_weight": ones, "token_counted": ones.bool()}
-    )
+    batch = batch.with_({"row_weight": torch.ones(2, dtype=F64), "token_weight": ones, "token_counted": ones.bool()})
     loss = torch.tensor([3, 3, 1, 1, 1, 1, 1, 1], dtype=F64)
     assert float((reduction(batch) * loss).sum()) == pytest.approx(want)  # type: ignore[operator]
 

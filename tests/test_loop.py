@@ -80,11 +80,15 @@ def even(items: Sequence[tuple[Rollout, Task]]) -> list[Verdict]:
 TASKS = [Task(str(i), f"{3 + i % 7} {4 + i % 5}", answer="secret") for i in range(20)]
 
 
-def training(folder: Path, method: Method | None = None, judge: Any = even, dtype: torch.dtype = torch.float64, **more: Any) -> Training:
+def training(
+    folder: Path, method: Method | None = None, judge: Any = even, dtype: torch.dtype = torch.float64, **more: Any
+) -> Training:
     lm = tiny_llama(dtype=dtype)
     engine = TorchEngine({"policy": lm}, {"policy": Optim(lr=3e-3)}, TorchSampler(lm), token_budget=200)
     method = method or grpo()
-    settings = Settings(**{"steps": 3, "prompts_per_step": 6, "group_size": 4, "updates_per_batch": 3, "rollouts_every": 1, **more})
+    settings = Settings(
+        **{"steps": 3, "prompts_per_step": 6, "group_size": 4, "updates_per_batch": 3, "rollouts_every": 1, **more}
+    )
     return Training(
         method.plan(8, reward=Pays()),
         engine,
@@ -110,18 +114,19 @@ def test_a_run_learns_and_tells_every_number(tmp_path: Path) -> None:
     assert max(m.get("policy/clip_frac", 0) for m in told) > 0.01
     assert max(m.get("sampler/gap", 0) for m in told) < 1e-6  # rollouts keep float32
     assert {
-        "reward/mean", "reward/correctness/mean", "group/frac_solved", "group/frac_failed", "group/frac_mixed", "verdict/right",
-        "verdict/wrong", "verdict/unknown", "length/mean", "length/truncated", "policy/entropy", "policy/kl_behavior",
-        "policy/clip_frac", "policy/ratio_max", "sampler/gap", "loss/policy", "optim/lr", "optim/grad_norm", "time/sample",
-        "time/update", "perf/tokens_per_s",
-    } <= set(told[0])  # fmt: skip
+        *("reward/mean", "reward/correctness/mean", "group/frac_solved", "group/frac_failed", "group/frac_mixed"),
+        *("verdict/right", "verdict/wrong", "verdict/unknown", "length/mean", "length/truncated", "policy/entropy"),
+        *("policy/kl_behavior", "policy/clip_frac", "policy/ratio_max", "sampler/gap", "loss/policy", "optim/lr"),
+        *("optim/grad_norm", "time/sample", "time/update", "perf/tokens_per_s"),
+    } <= set(told[0])
 
 
 def test_two_runs_of_one_seed_are_the_same_bits_and_another_seed_is_not(tmp_path: Path) -> None:
     def weights(seed: int) -> torch.Tensor:
         run = training(tmp_path, seed=seed)
         run.run()
-        return torch.cat([p.detach().flatten() for p in run.engine.models["policy"].model.parameters()])  # type: ignore[attr-defined]
+        # type: ignore[attr-defined]
+        return torch.cat([p.detach().flatten() for p in run.engine.models["policy"].model.parameters()])
 
     assert torch.equal(weights(0), weights(0))
     assert not torch.equal(weights(0), weights(1))
@@ -185,7 +190,8 @@ def test_dropped_groups_are_replaced_until_the_refills_end(tmp_path: Path) -> No
     before = [p.clone() for p in never.engine.models["policy"].model.parameters()]  # type: ignore[attr-defined]
     metrics = never.train_step(1)  # a step without a group ends, and changes nothing
     assert "loss/policy" not in metrics
-    assert all(torch.equal(a, b) for a, b in zip(before, never.engine.models["policy"].model.parameters()))  # type: ignore[attr-defined]
+    # type: ignore[attr-defined]
+    assert all(torch.equal(a, b) for a, b in zip(before, never.engine.models["policy"].model.parameters()))
 
 
 def _clock() -> Any:
@@ -203,7 +209,9 @@ def test_unknown_verdicts_above_the_limit_stop_the_run(tmp_path: Path) -> None:
     def shaky(items: Sequence[tuple[Rollout, Task]]) -> list[Verdict]:
         return [Verdict("unknown", 0.0, "verifier_error: boom") if i % 5 == 0 else v for i, v in enumerate(even(items))]
 
-    with pytest.raises(Stopped, match=r"5 of the last 24 verdicts are unknown \(verifier_error: boom\), more than unknown_limit = 0.05"):
+    with pytest.raises(
+        Stopped, match=r"5 of the last 24 verdicts are unknown \(verifier_error: boom\), more than unknown_limit = 0.05"
+    ):
         training(tmp_path, judge=shaky).run()
     training(tmp_path, judge=shaky, unknown_limit=0.5).run()
 
@@ -226,7 +234,8 @@ def test_log_probs_of_a_sampler_that_is_slightly_off_are_rescored(tmp_path: Path
     run.trust_sampler = False
     scored: list[Batch] = []
     engine_score = run.engine.score
-    run.engine.score = lambda b, v: scored.append(engine_score(b, v)) or scored[-1]  # type: ignore[method-assign,func-returns-value]
+    # type: ignore[method-assign,func-returns-value]
+    run.engine.score = lambda b, v: scored.append(engine_score(b, v)) or scored[-1]
     run.train_step(1)
     assert float((scored[0]["old_logp"] - scored[0]["sampler_logp"]).abs().max()) < 1e-6
     assert scored[0]["old_logp"] is not scored[0]["sampler_logp"]

@@ -1,4 +1,5 @@
-"""Stacking: who wins a slot, what is refused and with which sentence, in which order pieces run. Every slot gets a toy piece."""
+"""Stacking: who wins a slot, what is refused and with which sentence, in which order pieces run. Every slot gets a toy
+piece."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ declare("token", "toy/gap", "toy")
 declare("row", "toy/target", "toy")
 
 
-# ---- a toy piece for every slot -----------------------------------------------------------------------------------------------
+# ---- a toy piece for every slot --------------------------------------------------------------------------
 @dataclass(frozen=True)
 class EveryThird:
     """derive: a segment starts at every third token."""
@@ -141,7 +142,9 @@ class LevelClip:
         return LevelClip(0.3 if stack.one("ratio").level == "token" else 0.003)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return torch.full_like(batch["behavior_logp"], 0.2), torch.full_like(batch["behavior_logp"], float(self.high or 0))
+        return torch.full_like(batch["behavior_logp"], 0.2), torch.full_like(
+            batch["behavior_logp"], float(self.high or 0)
+        )
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,7 @@ class CriticLoss:
     name: ClassVar = "critic"
     needs: ClassVar = ("reward",)
     reads: ClassVar = ("value",)
-    reduction: RowMean = RowMean()
+    reduction: ClassVar = RowMean()
 
     def __call__(self, now: Now, batch: Batch) -> tuple[Tensor, dict[str, Tally]]:
         assert now.value is not None
@@ -242,7 +245,7 @@ def refused(method: Method, sentence: str) -> None:
         method.plan(reward=Pays())
 
 
-# ---- who wins -----------------------------------------------------------------------------------------------------------------
+# ---- who wins --------------------------------------------------------------------------------------------
 def test_firm_beats_preference_beats_base() -> None:
     wide, narrow = Clip(0.3, 0.3), Clip(0.1, 0.1)
     assert running(grpo().prefer("a", bounds=wide)).stack.one("bounds") == wide
@@ -286,11 +289,14 @@ def test_without_a_base_the_plan_says_what_is_missing() -> None:
         Method().firm("a", advantage=Gap()).plan()
 
 
-# ---- what cannot work ---------------------------------------------------------------------------------------------------------
+# ---- what cannot work ------------------------------------------------------------------------------------
 def test_a_firm_ratio_under_a_loss_that_does_not_read_it_is_refused() -> None:
     square = grpo().firm("square", loss=Squared(), derive=Target())
     running(square)
-    refused(square.firm("seq", ratio=Ratio("row")), r"seq sets ratio .* nothing in this stack reads it: the loss is Squared of square")
+    refused(
+        square.firm("seq", ratio=Ratio("row")),
+        r"seq sets ratio .* nothing in this stack reads it: the loss is Squared of square",
+    )
 
 
 def test_a_firm_piece_that_reaches_no_loss_is_refused_and_a_default_one_is_dropped() -> None:
@@ -333,7 +339,7 @@ def test_a_critic_that_nobody_looks_at_is_refused() -> None:
     assert plan.models == {"policy", "critic"}
 
 
-# ---- what runs ----------------------------------------------------------------------------------------------------------------
+# ---- what runs -------------------------------------------------------------------------------------------
 def test_reshapes_run_by_rank_whatever_the_order_of_stacking() -> None:
     """(clamp(A, +-0.5) * 2) + 1"""
     batch, _ = random_batch(0)
@@ -430,7 +436,7 @@ def test_views_are_merged_by_model_and_context() -> None:
     assert sorted(v.model for v in twice.views()) == ["policy", "policy", "teacher"]
 
 
-# ---- phases -------------------------------------------------------------------------------------------------------------------
+# ---- phases ----------------------------------------------------------------------------------------------
 def test_phases_swap_the_stack_and_keep_their_state_as_json() -> None:
     plan = grpo().firm("later", phases=Later()).firm("scaled", reshape=Scale()).plan(reward=Pays())
     state = plan.start()
@@ -447,12 +453,12 @@ def test_a_piece_that_lives_in_no_phase_is_refused() -> None:
     refused(grpo().firm("later", phases=Later()).firm("marks", derive=EveryThird()), "marks sets derive")
 
 
-# ---- the slot table -------------------------------------------------------------------------------------------------------------
+# ---- the slot table --------------------------------------------------------------------------------------
 def test_every_slot_of_the_architecture_is_there() -> None:
-    assert list(SLOTS) == (
-        "select rollout verify keep annotate derive reward advantage reshape bounds row_weight token_weight ratio loss terms "
-        "reduction phases"
-    ).split()
+    assert " ".join(SLOTS) == (
+        "select rollout verify keep annotate derive reward advantage reshape bounds row_weight token_weight ratio "
+        "loss terms reduction phases"
+    )
 
 
 def test_a_stack_that_fills_every_slot_runs() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from rlvr import toml
+from rlvr import registry, toml
 from rlvr.recipe import Eval, Recipe, RecipeError, load_recipe, make_recipe, recipes_dir, settings, shipped
 
 CASES = Path(__file__).parent / "cases" / "field_reports.jsonl"
@@ -36,7 +36,7 @@ def problems(text, *sets, **more):
     return str(caught.value)
 
 
-# ---- what is shipped ------------------------------------------------------------------------------------------------
+# ---- what is shipped -------------------------------------------------------------------------------------
 def test_shipped_recipes_load_by_name_from_anywhere(here):
     assert {"quickstart", "word_problems"} <= set(shipped())
     for name in shipped():
@@ -63,7 +63,7 @@ def test_loading_a_recipe_imports_neither_torch_nor_transformers():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-# ---- finding --------------------------------------------------------------------------------------------------------
+# ---- finding ---------------------------------------------------------------------------------------------
 def test_a_run_folder_is_its_recipe(here):
     write('tasks = "choice"', "runs/a/recipe.toml")
     assert load_recipe("runs/a").tasks == {"name": "choice"}
@@ -89,7 +89,7 @@ def test_a_file_that_is_not_toml_names_the_file(here, content):
         load_recipe("r.toml")
 
 
-# ---- short forms ----------------------------------------------------------------------------------------------------
+# ---- short forms -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("short", "long"),
     [("running_sums", {"name": "running_sums"}), ("a.jsonl", {"name": "jsonl", "path": "a.jsonl"})],
@@ -103,7 +103,7 @@ def test_whole_numbers_serve_as_numbers(here):
     assert load_recipe(write('tasks = "choice"\nlr = 1\n[pays]\nright = 2')).pays.right == 2.0
 
 
-# ---- files ----------------------------------------------------------------------------------------------------------
+# ---- files -----------------------------------------------------------------------------------------------
 def test_paths_in_a_recipe_start_at_its_folder_and_in_options_at_the_current_one(here):
     for folder in (here, here / "sub"):
         folder.mkdir(exist_ok=True)
@@ -129,11 +129,17 @@ def test_what_is_not_in_the_recipes_folder_is_looked_for_in_the_current_one(here
     assert load_recipe(write('tasks = "t.jsonl"', "sub/r.toml")).tasks["path"] == str(here / "t.jsonl")
 
 
+def test_a_word_is_no_path_even_where_a_folder_has_its_name(here):
+    Path("train").mkdir()
+    tasks = {"name": "choice", "split": "train"}
+    assert load_recipe(write('tasks = {name = "choice", split = "train"}')).tasks == tasks
+
+
 def test_a_hub_id_stays_a_hub_id(here):
     assert load_recipe(write('tasks = "choice"\nmodel = "Qwen/Qwen3-0.6B"')).model == "Qwen/Qwen3-0.6B"
 
 
-# ---- overrides ------------------------------------------------------------------------------------------------------
+# ---- overrides -------------------------------------------------------------------------------------------
 def test_overrides_take_toml_values_and_bare_words(here):
     file = write('tasks = "choice"\nsteps = 5\n[eval]\nk = 2\n')
     sets = ["lr=1e-4", "schedule=cosine", "betas=[0.5, 0.6]", "as_chat=true", "eval.k=3", "papers.grpo.clip_high=0.28"]
@@ -158,13 +164,13 @@ def test_a_method_replaces_and_a_plus_appends(here):
     assert load_recipe(file, model="other").model == "other"
 
 
-@pytest.mark.parametrize("option", ["lr", "=3", "a b=3", "lr.x=3", "tasks.name.x=1"])
+@pytest.mark.parametrize("option", ["lr", "=3", "a b=3", "lr.x=3", "tasks.name.x=1", "[a]\nb = 1\nc=2"])
 def test_an_override_that_cannot_be_read_shows_how_to_write_one(here, option):
     said = problems('tasks = "choice"\nlr = 1e-3', option)
     assert f"--set {option}" in said
 
 
-# ---- what is wrong --------------------------------------------------------------------------------------------------
+# ---- what is wrong ---------------------------------------------------------------------------------------
 def test_every_problem_is_told_at_once_with_its_line(here):
     said = problems(
         """model = "nano"
@@ -261,9 +267,15 @@ def test_every_name_that_an_answer_points_to_exists():
     from rlvr.foreign import NAMES
     from rlvr.stacking import parameters
 
-    keys = {s.key for s in settings()} | {"betas", "eval.tasks", "tasks", "chat", "parts"}
-    keys |= {f"papers.grpo.{p.name}" for p in parameters("method", "grpo") or ()}
-    assert {meant for meant in NAMES.values() if " " not in meant} <= keys
+    keys = {s.key for s in settings()}
+    said = set(NAMES.values())
+    assert {meant for meant in said if " " not in meant and not meant.startswith("papers.")} <= keys
+    assert {key for meant in said for key in re.findall(r"\b(?:eval|pays)\.\w+", meant)} <= keys
+    for meant in said:
+        for paper, setting in re.findall(r"papers\.(\w+)\.(\w+)", meant):
+            assert setting in [p.name for p in parameters("method", paper) or ()]
+        for paper in re.findall(r"add (\w+) to `method`", meant):
+            assert paper in registry.names("method")
 
 
 @pytest.mark.parametrize(
@@ -317,7 +329,7 @@ def test_no_problem_is_made_up_between_a_wrong_setting_and_a_right_one(here):
     assert "cannot fill" not in said
 
 
-# ---- batch sizes: nothing has to divide anything --------------------------------------------------------------------
+# ---- batch sizes: nothing has to divide anything ---------------------------------------------------------
 def test_a_reported_combination_runs_and_every_refusal_names_a_setting_that_works():
     """Eight rows as 1 x 8 with accumulation 8: one prompt, a group of eight, one optimiser step."""
     case = next(c for c in map(json.loads, CASES.read_text().splitlines()) if c["id"] == "T32")["input"]
@@ -340,7 +352,7 @@ def test_a_reported_combination_runs_and_every_refusal_names_a_setting_that_work
                     make_recipe(table | {key: int(value)})
 
 
-# ---- writing --------------------------------------------------------------------------------------------------------
+# ---- writing ---------------------------------------------------------------------------------------------
 def test_what_is_written_loads_back_to_an_equal_recipe(here):
     r = make_recipe(
         {
@@ -403,7 +415,7 @@ def test_the_line_of_a_key(path, line):
     assert toml.line_of(text, path.split(".")) == line
 
 
-# ---- explaining -----------------------------------------------------------------------------------------------------
+# ---- explaining ------------------------------------------------------------------------------------------
 def test_every_key_has_a_meaning_and_its_default():
     told = {s.key: s for s in settings()}
     assert all(s.meaning and "\n" not in s.meaning for s in told.values())

@@ -35,7 +35,9 @@ def started(id: str = "r", prompt: tuple[int, ...] = (1, 5, 6)) -> Chain:
 
 
 def drawn(chain: Chain, *ids: int) -> Drawn:
-    return Drawn(list(ids), digest(chain.ids), {"logp": [-float(i) for i in ids], "plain_logp": [-float(i) for i in ids]})
+    return Drawn(
+        list(ids), digest(chain.ids), {"logp": [-float(i) for i in ids], "plain_logp": [-float(i) for i in ids]}
+    )
 
 
 def test_a_chain_remembers_who_wrote_what() -> None:
@@ -112,9 +114,12 @@ def test_parts_and_annotations_become_streams() -> None:
     other = started("b").end("failed")
     marks = (np.arange(5.0), np.arange(3.0))
     group = Group(
-        "g", Task("t", "p"), (row, other), {"a": Verdict("right", 1.0, parts={"raw": 2.5}), "b": Verdict("unknown", 0.0)},
+        "g",
+        Task("t", "p"),
+        (row, other),
+        {"a": Verdict("right", 1.0, parts={"raw": 2.5}), "b": Verdict("unknown", 0.0)},
         streams={"test/hint": np.array([4.0, 5.0]), "test/mark": marks},  # type: ignore[dict-item]
-    )  # fmt: skip
+    )
     batch = pack([group])
     assert batch["part/raw"].tolist()[0] == 2.5
     assert np.isnan(batch["part/raw"].tolist()[1])

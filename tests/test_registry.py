@@ -72,7 +72,7 @@ def test_a_paper_can_start_a_stack_just_when_it_is_a_base(name):
     assert (known[0].default is not None) == sets_base
 
 
-# ---- names that are not there ---------------------------------------------------------------------------------------
+# ---- names that are not there ----------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("kind", "name", "says"),
     [
@@ -93,7 +93,7 @@ def test_an_unknown_kind_lists_the_kinds():
         register("methd")
 
 
-# ---- a user's own ---------------------------------------------------------------------------------------------------
+# ---- a user's own ----------------------------------------------------------------------------------------
 def test_a_file_gives_the_thing_that_it_defines_and_runs_once(tmp_path):
     file = tmp_path / "own.py"
     file.write_text(
@@ -154,7 +154,7 @@ def test_installed_names_are_known_beside_ours(monkeypatch, tmp_path):
     assert parameters("method", "theirs")[1:] == [("x", "int", "3")]
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------
 def test_what_can_be_read_of_a_file(tmp_path):
     file = tmp_path / "m.py"
     file.write_text(

@@ -10,6 +10,7 @@ from collections import Counter
 from itertools import pairwise, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -359,25 +360,37 @@ def test_finished_rows_cost_nothing(monkeypatch):
     assert shapes == [(1, 1), (3, 1), (1, 1), (1, 1), (1, 1)]
 
 
-def test_slabs_stay_near_the_longest_row():
-    lm = LanguageModel(tiny("llama", context=2048))
-    rows = CachedRows(lm, slots=4, budget=4096)
-    sizes = []
+def test_slabs_stay_near_the_longest_row_and_lose_nothing_when_they_slide_or_grow():
+    lm = LanguageModel(tiny("llama", context=512, dtype=torch.float64))
+    both = [CachedRows(lm, slots=4, budget=8), PlainRows(lm, budget=4096)]
+    kept, token, sizes = both[0], torch.Generator().manual_seed(0), []
+
+    def each(action):
+        cached, plain = (action(r) for r in both)
+        if plain is not None:
+            torch.testing.assert_close(lm.logits(cached), lm.logits(plain), atol=1e-6, rtol=0)
+
+    def advance(steps):
+        for _ in range(steps):
+            tokens = torch.randint(lm.vocab, (kept.count,), generator=token)
+            each(lambda r, tokens=tokens: r.advance(tokens))
+            sizes.append((kept.width, kept.end - kept.start))
+
     with torch.inference_mode():
-        rows.admit([torch.arange(3).numpy(), torch.arange(2).numpy()])
-        for step in range(300):  # one row lives to length 303, the other one is replaced again and again
-            rows.advance(torch.zeros(rows.count, dtype=torch.int64))
-            if step % 7 == 6:
-                rows.move([1] if rows.count > 2 else [], [2] if rows.count > 2 else [], 1)
-                rows.admit([torch.arange(5).numpy()])
-            sizes.append((rows.width, step + 4))
-        assert rows.height <= 4
-        assert all(width <= 1.25 * length + 64 for width, length in sizes)
-        rows.move([0], [1], 1)  # the long one leaves: the columns are used again without growth
-        width = rows.width
-        for _ in range(150):
-            rows.advance(torch.zeros(1, dtype=torch.int64))
-        assert rows.width == width
+        each(lambda r: r.admit([np.arange(3), np.arange(2)]))
+        for _ in range(20):  # one row lives on, the other is replaced again and again
+            advance(7)
+            each(lambda r: r.admit([np.arange(5)]))
+            each(lambda r: r.move([1], [2], 2))
+        assert (kept.count, kept.height) == (2, 3)
+        each(lambda r: r.move([0], [1], 1))  # the long one leaves: its columns are used again
+        width, end = kept.width, kept.end
+        advance(100)
+        assert kept.end < end + 100  # it slid
+        assert kept.width == width
+        each(lambda r: r.admit([np.arange(20) + k for k in range(2)] + [np.arange(150) % lm.vocab]))  # longer than all
+        advance(3)
+    assert all(width <= max(1.25 * span, span + 64) + 64 for width, span in sizes[:140])
 
 
 def test_idle_samplers_hold_no_keys_and_values():
@@ -571,6 +584,22 @@ def test_logits_that_are_not_finite_fail_their_own_request_and_no_other():
     assert [s.ids for s in out[1:4]] == calm
     if isinstance(out[5], FloatingPointError):  # met token 9 on its way
         assert "after 1 prompt tokens and" in str(out[5])
+
+
+def test_a_row_that_overflowed_leaves_no_nan_to_the_row_that_takes_its_place():
+    sampler = sampler_of("llama", slots=2, dtype=torch.float64)
+    with torch.no_grad():
+        sampler.lm.model.model.embed_tokens.weight[9] = torch.nan
+    long, short = Request([4] * 20, 30, 0, top_k=1), Request([5], 3, 1, top_k=1)
+
+    async def scene() -> list[Sample | BaseException]:
+        return await asyncio.gather(
+            *map(sampler.sample, (long, Request([9] * 20, 9, 2), short)), return_exceptions=True
+        )
+
+    out = asyncio.run(scene())
+    assert isinstance(out[1], FloatingPointError)
+    assert [out[0].ids, out[2].ids] == [ask(sampler, [r])[0].ids for r in (long, short)]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def problems(text, settings=None):
     return str(caught.value)
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("text", "calls"),
     [
@@ -109,7 +109,7 @@ def test_a_call_prints_as_it_is_written():
     assert str(parse_call("gapo( high = 0.28,name='x' )")) == "gapo(high=0.28, name='x')"
 
 
-# ---- against what is registered -------------------------------------------------------------------------------------
+# ---- against what is registered --------------------------------------------------------------------------
 def test_parameters_are_read_without_importing(papers):
     Path("torchless.py").write_text("import no_such_module\ndef p(method, a: int, *, b: str = 'x', c=None): ...\n")
     assert parameters("method", "torchless.py:p") == [
@@ -167,7 +167,7 @@ def test_all_problems_are_told_with_the_place_where_each_was_said(papers):
     assert {p.keys[0] for p in caught.value.problems} == {"method", "papers.grpo.clap", "papers.gapo"}
 
 
-# ---- building -------------------------------------------------------------------------------------------------------
+# ---- building --------------------------------------------------------------------------------------------
 def test_the_text_builds_what_the_functions_build():
     assert build_method("grpo(clip_high=0.28)") == grpo(clip_high=0.28)
 

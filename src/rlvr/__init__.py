@@ -1,12 +1,12 @@
 """rlvr: reinforcement learning with verifiable rewards. Published methods are small pieces that stack, on one pipeline.
 
-    import rlvr
-    from rlvr.methods.grpo import grpo
+import rlvr
+from rlvr.methods.grpo import grpo
 
-    tasks = [rlvr.Task("1", "2+2=", answer="4"), ...]
-    run = rlvr.train("nano", tasks=tasks, verifier="numeric", method=grpo(), steps=50)
-    run.plot()
-    run.rollouts(step=10, verdict="wrong")
+tasks = [rlvr.Task("1", "2+2=", answer="4"), ...]
+run = rlvr.train("nano", tasks=tasks, verifier="numeric", method=grpo(), steps=50)
+run.plot()
+run.rollouts(step=10, verdict="wrong")
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def train(
     """Train from Python. Loads torch when called.
 
     model: a bundled or added model's name, a folder, a hub id, or a `Loaded` of engine.load.
-    tasks: Task objects, or a registered source or JSONL file by name. verifier: a spec such as "numeric", or a function of
-    (answer, gold) that returns a number or bool; None: each task's own. method: a stack, as objects or as text. settings: any
-    key of a recipe (`rlvr explain recipe`), nested tables as dictionaries.
+    tasks: Task objects, or a registered source or JSONL file by name. verifier: a spec such as "numeric", or a function
+    of (answer, gold) that returns a number or bool; None: each task's own. method: a stack, as objects or as text.
+    settings: any key of a recipe (`rlvr explain recipe`), nested tables as dictionaries.
     """
     from pathlib import Path
 

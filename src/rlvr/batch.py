@@ -1,8 +1,8 @@
 """Packed streams: one value per trained token, rows laid end to end. There is no padding and no mask.
 
-N trained tokens in R rows. Token streams are [N] or [N, K], row streams [R] or [R, K]; `streams.TABLE` says which. Everything in a
-batch is detached: only `Now`, the running forward pass, carries gradient. Reductions are deterministic: sums run over rows in
-the order of `id`, so the order of rows in a batch cannot enter.
+N trained tokens in R rows. Token streams are [N] or [N, K], row streams [R] or [R, K]; `streams.TABLE` says which.
+Everything in a batch is detached: only `Now`, the running forward pass, carries gradient. Reductions are deterministic:
+sums run over rows in the order of `id`, so the order of rows in a batch cannot enter.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rlvr import streams
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """The exact ids behind a batch. Row i is `ids[starts[i] : starts[i] + lengths[i]]`; `at` [N] are the positions of the
-    trained tokens in their own row, in the order of the batch's tokens."""
+    """The exact ids behind a batch. Row i is `ids[starts[i] : starts[i] + lengths[i]]`; `at` [N] are the positions of
+    the trained tokens in their own row, in the order of the batch's tokens."""
 
     ids: Tensor  # [M] long, all rows laid end to end
     lengths: Tensor  # [R] long
@@ -59,8 +59,8 @@ class Batch:
 
     @staticmethod
     def pack(length: Tensor, chains: Chains | None = None, **given: Tensor) -> Batch:
-        """A batch of rows with `length` trained tokens each. Unless given: every row is its own group and episode, everything
-        is known, and all weights are 1."""
+        """A batch of rows with `length` trained tokens each. Unless given: every row is its own group and episode,
+        everything is known, and all weights are 1."""
         length = length.long()
         r, device = len(length), length.device
         order = torch.arange(r, device=device)
@@ -120,7 +120,7 @@ class Batch:
             self.whole,
         )
 
-    # ---- along rows -----------------------------------------------------------------------------------------------------
+    # ---- along rows --------------------------------------------------------------------------------------
     @property
     def first(self) -> Tensor:
         """[R] index of each row's first token (of the next row's, where the row is empty)."""
@@ -143,8 +143,8 @@ class Batch:
         return x[self.row]
 
     def segment_mean(self, x: Tensor, start: Tensor) -> Tensor:
-        """[N] mean over contiguous segments; `start` [N] bool marks each segment's first token. A row's first token always
-        starts one, so that any slice of a batch is valid."""
+        """[N] mean over contiguous segments; `start` [N] bool marks each segment's first token. A row's first token
+        always starts one, so that any slice of a batch is valid."""
         if not len(x):
             return x
         begin = start.clone()
@@ -200,10 +200,10 @@ class Batch:
         at = lambda p: (base + p.long()).clamp(max=len(value) - 1)  # noqa: E731
         return torch.where(n > 0, torch.lerp(value[at(low)], value[at(place.ceil())], place - low), torch.inf)
 
-    # ---- over groups ----------------------------------------------------------------------------------------------------
+    # ---- over groups -------------------------------------------------------------------------------------
     def group_sum(self, x: Tensor, where: Tensor | None = None) -> Tensor:
-        """[R] float64: sum of a row stream over the row's group. Each *episode* with a row in `where` (default: known rows)
-        counts once, by its row of lowest id. Raises inside a loss: a group's statistic needs the whole group."""
+        """[R] float64: sum of a row stream over the row's group. Each *episode* with a row in `where` (default: known
+        rows) counts once, by its row of lowest id. Raises inside a loss: a group's statistic needs the whole group."""
         if not self.whole:
             raise RuntimeError(
                 "a group statistic inside a loss: a micro-batch may hold part of a group; compute it in a derive piece"
@@ -245,7 +245,7 @@ class Batch:
         lowest = lowest.scatter_reduce(0, inverse, torch.where(where, self["id"], torch.iinfo(torch.long).max), "amin")
         return self["id"] == lowest[inverse]
 
-    # ---- cutting --------------------------------------------------------------------------------------------------------
+    # ---- cutting -----------------------------------------------------------------------------------------
     def take(self, rows: Tensor, whole: bool = True, names: set[str] | None = None) -> Batch:
         """The batch of these rows, in this order; `names` limits the streams that are carried."""
         n = self.length[rows]
@@ -272,7 +272,8 @@ class Batch:
         return torch.arange(len(new), device=n.device) - (n.cumsum(0) - n)[new] + self.first[rows][new]
 
     def units(self, together: str = "row") -> Tensor:
-        """[R] long: rows with one number must not be parted. `together`: 'row', 'group', 'episode' or 'pair' (-1: on its own)."""
+        """[R] long: rows with one number must not be parted. `together`: 'row', 'group', 'episode' or 'pair' (-1: on
+        its own)."""
         order = torch.arange(len(self), device=self.length.device)
         if together == "row":
             return order
@@ -280,8 +281,9 @@ class Batch:
         return torch.unique(torch.where(key < 0, -1 - order, key), return_inverse=True)[1]
 
     def cut(self, budget: int, together: str = "row", rows: Tensor | None = None) -> list[Tensor]:
-        """Row indices of micro-batches whose padded size (rows x longest row, prompt included) stays within `budget` tokens,
-        longest first; rows that belong together are never parted, and a unit above the budget gets a micro-batch of its own."""
+        """Row indices of micro-batches whose padded size (rows x longest row, prompt included) stays within `budget`
+        tokens, longest first; rows that belong together are never parted, and a unit above the budget gets a
+        micro-batch of its own."""
         rows = torch.arange(len(self), device=self.length.device) if rows is None else rows
         size = (self.chains.lengths if self.chains is not None else self.length)[rows].tolist()
         members: dict[int, list[int]] = {}
@@ -326,8 +328,8 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """A metric that adds up over micro-batches and ranks: a mean as (total, count), a sum, or a maximum. Kept in tensors, so that
-    nothing waits for a device inside the loop."""
+    """A metric that adds up over micro-batches and ranks: a mean as (total, count), a sum, or a maximum. Kept in
+    tensors, so that nothing waits for a device inside the loop."""
 
     total: Tensor | float
     count: Tensor | float = 1.0
@@ -367,6 +369,6 @@ def merge(into: dict[str, Tally], new: Mapping[str, Tally]) -> None:
 
 
 def ratio_at(logp: Tensor, anchor: Tensor, batch: Batch, level: str = "token") -> Tensor:
-    """[N] exp of the mean log-ratio at a level ('token', 'row' or a stream of segment starts); log-ratios are clamped to
-    [-20, 20] before exp, so that it cannot overflow."""
+    """[N] exp of the mean log-ratio at a level ('token', 'row' or a stream of segment starts); log-ratios are clamped
+    to [-20, 20] before exp, so that it cannot overflow."""
     return batch.mean_at(logp - anchor, level).clamp(-20, 20).exp()

@@ -13,7 +13,8 @@ BATCH = (
     "no number has to divide another"
 )
 MICRO = "token_budget sets the tokens of a micro-batch, which never change the result"
-KL = 'a KL penalty is a paper of its own: add it to `method` (see "rlvr list method")'
+KL = "a KL penalty is a paper of its own: add kl to `method`, and set papers.kl.coef"
+ENTROPY = "an entropy bonus is a paper of its own: add entropy_bonus to `method`, and set papers.entropy_bonus.coef"
 LOSS = 'the loss, its ratio and its reduction come from the papers in `method` (see "rlvr list method")'
 NO_CUT = "prompts are never cut; a task that is too long for the model is recorded as failed"
 

@@ -1,6 +1,7 @@
 """The training loop, as the picture has it:
 
-    select -> rollout -> verify -> keep -> annotate -> pack -> score -> credit -> (weigh -> update)* -> publish -> observe
+    select -> rollout -> verify -> keep -> annotate -> pack -> score -> credit -> (weigh -> update)* -> publish ->
+    observe
        ^________ refill, at most max_refills ________|
 
 It knows no method and no model: a `Running` plan does the arithmetic, an engine does the heavy work, sinks tell people.
@@ -27,13 +28,14 @@ from rlvr.engine.torch_engine import NotFinite
 from rlvr.pack import pack
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
-from rlvr.rollout.world import Renderer, World
 from rlvr.reward.balance import drowning
+from rlvr.rollout.world import Renderer, World
 from rlvr.rows import rows_of
 from rlvr.select.uniform import Selector
 from rlvr.waiting import wait_for
 
-# Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by 0.1 % at most.
+# Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by
+# 0.1 % at most.
 TRUSTED_GAP = 1e-3
 Judge = Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Verdict]]
 
@@ -74,7 +76,7 @@ class Training:
     folder: Path
     sinks: Sequence[Any] = ()
     dtype: torch.dtype = torch.float32
-    after_step: Callable[[Training, int, dict[str, float]], None] | None = None  # evaluation, checkpoints
+    after_step: Callable[[int, dict[str, float]], None] | None = None  # evaluation, checkpoints
     step: int = 0
     phase: dict[str, Any] = field(default_factory=dict)
     trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
@@ -86,11 +88,9 @@ class Training:
         while self.step < self.settings.steps:
             metrics = self.train_step(self.step + 1)
             self.step += 1
-            if self.after_step is not None:
-                self.after_step(self, self.step, metrics)
             self.phase = self.plan.next(self.phase, self.step, metrics)
 
-    # ---- one step -------------------------------------------------------------------------------------------------------
+    # ---- one step ----------------------------------------------------------------------------------------
     def train_step(self, step: int) -> dict[str, float]:
         running, clock = self.plan.at(self.phase), Clock()
         kept, seen = self.collect(running, step, clock)
@@ -110,6 +110,8 @@ class Training:
                 self.engine.refresh("reference")
         self.selector.observe(seen)
         metrics = summary(seen, batch, told, clock)
+        if self.after_step is not None:
+            self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)
         if step in (1, self.settings.steps) or step % self.settings.rollouts_every == 0:
@@ -145,10 +147,15 @@ class Training:
         return kept, seen
 
     def score(self, batch: Batch, running: Running, groups: Sequence[Group]) -> Batch:
-        """Every look that the plan wants. The sampler's own log-probs serve as old_logp when they are of these very weights and at
-        full support; every update measures how far they are from the trainer's."""
+        """Every look that the plan wants. The sampler's own log-probs serve as old_logp when they are of these very
+        weights and at full support; every update measures how far they are from the trainer's."""
         fresh = all(t.version == self.engine.sampler.version for g in groups for r in g.rollouts for t in r.turns)
-        if self.trust_sampler and fresh and bool(torch.isfinite(batch["sampler_logp"]).all()) and bool(torch.isfinite(batch["sampler_entropy"]).all()):
+        if (
+            self.trust_sampler
+            and fresh
+            and bool(torch.isfinite(batch["sampler_logp"]).all())
+            and bool(torch.isfinite(batch["sampler_entropy"]).all())
+        ):
             batch = batch.with_({"old_logp": batch["sampler_logp"], "entropy": batch["sampler_entropy"]})
         return self.engine.score(batch, running.views())
 
@@ -172,7 +179,7 @@ class Training:
             first = False
         return told
 
-    # ---- what people see, and when to stop ------------------------------------------------------------------------------
+    # ---- what people see, and when to stop ---------------------------------------------------------------
     def show(self, step: int, seen: Sequence[Group], kept: Sequence[Group], batch: Batch | None) -> None:
         records = rows_of(step, seen, kept, batch, self.renderer, self.tasks)
         warning = drowning(batch) if batch is not None else None
@@ -199,8 +206,10 @@ class Training:
         if unknown > self.settings.unknown_limit * total:
             reasons = sorted({v.reason for v in verdicts if not v.known})[:3]
             raise Stopped(
-                f"step {step}: {unknown} of the last {total} verdicts are unknown ({'; '.join(reasons) or 'earlier steps'}), more than "
-                f"unknown_limit = {self.settings.unknown_limit:g}. Unknown is a fault of gold, verifier or machine: mend it, or raise the limit"
+                f"step {step}: {unknown} of the last {total} verdicts are unknown "
+                f"({'; '.join(reasons) or 'earlier steps'}), more than "
+                f"unknown_limit = {self.settings.unknown_limit:g}. Unknown is a fault of gold, verifier or machine: "
+                f"mend it, or raise the limit"
             )
         gap = metrics.get("sampler/gap", 0.0)
         self.trust_sampler &= gap <= TRUSTED_GAP
@@ -211,7 +220,7 @@ class Training:
             )
 
 
-# ---- parts -----------------------------------------------------------------------------------------------------------------
+# ---- parts -----------------------------------------------------------------------------------------------
 def verified(groups: Sequence[Group], judge: Judge) -> list[Group]:
     """The groups with a verdict for every episode: a row ends its episode, and the last row's words are judged."""
     last: list[tuple[int, Rollout]] = []
@@ -247,8 +256,11 @@ def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally
     rows = [r for g in seen for r in g.rollouts]
     lengths = [int(r.owned().sum()) for r in rows]
     kinds = [g.kind for g in seen]
-    out = {f"verdict/{label}": sum(v.label == label for v in verdicts) / len(verdicts) for label in ("right", "wrong", "unknown")}
-    out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}  # type: ignore[arg-type]
+    out = {
+        f"verdict/{label}": sum(v.label == label for v in verdicts) / len(verdicts)
+        for label in ("right", "wrong", "unknown")
+    }
+    out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}
     out["length/mean"] = sum(lengths) / len(rows)
     out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)
     if batch is not None:

@@ -4,12 +4,13 @@ A paper is a function `paper(method, ...) -> Method` that says which slots it se
 
     base < preference < firm
 
-`base` is GRPO's own; `prefer` yields to anything firm; `firm` is what defines the paper. In a slot that holds one piece two
-different firm settings contradict and are refused, equal ones agree, and two different preferences cancel (the base's stays).
-In a slot that holds many, all live together, in an order that does not depend on the order of stacking. Since a method is only
-a set, papers commute by construction.
+`base` is GRPO's own; `prefer` yields to anything firm; `firm` is what defines the paper. In a slot that holds one piece
+two different firm settings contradict and are refused, equal ones agree, and two different preferences cancel (the
+base's stays). In a slot that holds many, all live together, in an order that does not depend on the order of stacking.
+Since a method is only a set, papers commute by construction.
 
-A *piece* is a small frozen dataclass with `__call__`; its fields are hyper-parameters. What it may declare, all optional:
+A *piece* is a small frozen dataclass with `__call__`; its fields are hyper-parameters. What it may declare, all
+optional:
 
     needs     streams it reads, or Views (looks of a model) that give them
     gives     streams it writes (derive, annotate; advantage: "row_advantage" or "advantage")
@@ -120,6 +121,9 @@ class Method:
         return make_plan(self._put("recipe", "base", recipe), {"max_tokens": max_tokens})
 
 
+EMPTY = Method()
+
+
 @dataclass(frozen=True, slots=True)
 class Stack:
     """A method with every slot decided: what phases and `settle` look at."""
@@ -195,7 +199,8 @@ def _winner(slot: str, rivals: Sequence[Placed], notes: list[str]) -> Placed:
             )
         if strength == "prefer":
             notes.append(
-                f"{' and '.join(f'{p.paper} ({p.piece})' for p in different)} prefer different settings of {slot}; the base's stays"
+                f"{' and '.join(f'{p.paper} ({p.piece})' for p in different)} prefer different settings of {slot}; "
+                f"the base's stays"
             )
             continue
         raise Contradiction(f"two bases set {slot}: {a} and {b}; a stack has one base")

@@ -16,11 +16,13 @@ from rlvr.records import Group, Origin, Rollout
 SAMPLED = {"behavior_logp": "logp", "sampler_logp": "plain_logp", "sampler_entropy": "entropy"}
 
 
-def pack(groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), dtype: torch.dtype = torch.float32) -> Batch:
+def pack(
+    groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), dtype: torch.dtype = torch.float32
+) -> Batch:
     """All rows of these groups as one batch; tokens of the origins in `trains` that a row owns are its trained tokens.
 
-    Streams that a rollout lacks (a demonstration has no sampler) are nan. Raises ValueError naming the row where a trained token has
-    nothing before it, and where an annotation does not fit its rollout.
+    Streams that a rollout lacks (a demonstration has no sampler) are nan. Raises ValueError naming the row where a
+    trained token has nothing before it, and where an annotation does not fit its rollout.
     """
     rows = [(g, group, row) for g, group in enumerate(groups) for row in group.rollouts]
     at = [_trained(row, trains) for _, _, row in rows]
@@ -46,7 +48,9 @@ def pack(groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), d
         "episode": _numbered((g, row.episode) for g, _, row in rows),
         "role": _numbered(row.role for _, _, row in rows),
         "known": torch.tensor(known, dtype=torch.bool),
-        "correct": torch.tensor([k and v is not None and v.label == "right" for k, v in zip(known, verdicts)], dtype=torch.bool),
+        "correct": torch.tensor(
+            [k and v is not None and v.label == "right" for k, v in zip(known, verdicts)], dtype=torch.bool
+        ),
         "score": torch.tensor([v.score if k and v is not None else 0.0 for k, v in zip(known, verdicts)], dtype=dtype),
         "truncated": torch.tensor([row.truncated for _, _, row in rows], dtype=torch.bool),
         "demo": torch.tensor([row.source == "demo" for _, _, row in rows], dtype=torch.bool),
@@ -61,7 +65,9 @@ def pack(groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), d
 def _trained(row: Rollout, trains: Iterable[Origin]) -> np.ndarray:
     at = np.flatnonzero(row.owned(trains))
     if len(at) and at[0] == 0:
-        raise ValueError(f"{row.id}: its first token is trained, but nothing stands before it; a prompt has at least one token")
+        raise ValueError(
+            f"{row.id}: its first token is trained, but nothing stands before it; a prompt has at least one token"
+        )
     return at
 
 
@@ -76,7 +82,8 @@ def _numbered(names: Iterable[object]) -> Tensor:
 
 
 def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Streams from `annotate`: a row stream has one value a rollout, a token stream one array a rollout along its whole chain."""
+    """Streams from `annotate`: a row stream has one value a rollout, a token stream one array a rollout along its whole
+    chain."""
     out: dict[str, Tensor] = {}
     for name in sorted({name for group in groups for name in group.streams}):
         parts: list[np.ndarray] = []
@@ -90,13 +97,17 @@ def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.d
                 continue
             values = group.streams[name]
             if len(values) != len(group.rollouts):
-                raise ValueError(f"group {group.id}: annotation {name!r} has {len(values)} entries for {len(own)} rollouts")
+                raise ValueError(
+                    f"group {group.id}: annotation {name!r} has {len(values)} entries for {len(own)} rollouts"
+                )
             if streams.per(name) == "row":
                 parts.append(np.asarray(values, np.float64))
             else:
                 for row, value, a in zip(group.rollouts, values, own):
                     if len(value) != len(row.ids):
-                        raise ValueError(f"{row.id}: annotation {name!r} has {len(value)} values for {len(row.ids)} ids")
+                        raise ValueError(
+                            f"{row.id}: annotation {name!r} has {len(value)} values for {len(row.ids)} ids"
+                        )
                     parts.append(np.asarray(value, np.float64)[a])
         out[name] = torch.from_numpy(np.concatenate(parts)).to(dtype)
     return out

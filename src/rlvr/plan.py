@@ -1,9 +1,10 @@
 """The plan: a method with every slot decided, checked and put in order. It is the only thing that runs.
 
-`make_plan` resolves the stack once for every combination of phases, finds which pieces reach a loss, refuses what cannot work, and
-orders the rest by what they need. A `Running` plan (one combination of phases) then does all arithmetic between sampling and the
-optimiser: `credit` on the whole rollout batch, `weigh` on each optimiser batch, `loss` on each micro-batch. The loss is always
-(weight * token_loss).sum(), with weight = row_weight * token_weight * reduction.
+`make_plan` resolves the stack once for every combination of phases, finds which pieces reach a loss, refuses what
+cannot work, and orders the rest by what they need. A `Running` plan (one combination of phases) then does all
+arithmetic between sampling and the optimiser: `credit` on the whole rollout batch, `weigh` on each optimiser batch,
+`loss` on each micro-batch. The loss is always (weight * token_loss).sum(), with weight = row_weight * token_weight *
+reduction.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from rlvr.views import AT_UPDATE, STANDARD, View, reads, views_of
 
 # What packing a batch of groups gives without asking anybody.
 PACKED = frozenset(
-    "token origin behavior_logp id group episode role score correct known truncated demo path_length".split()
+    (
+        *("token", "origin", "behavior_logp", "id", "group", "episode", "role", "score", "correct", "known"),
+        *("truncated", "demo", "path_length"),
+    )
 )
 WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves
     "reward": ("reward", "token_reward"),
@@ -49,7 +53,7 @@ def make_plan(method: Method, run: Mapping[str, Any]) -> Plan:
     stacks: dict[tuple[str, ...], Stack] = {}
     for combination in itertools.product(*names):
         stack = whole
-        for (paper, piece), (_, phase) in zip(controllers, combination):
+        for (_, piece), (_, phase) in zip(controllers, combination):
             stack = piece.at(stack, phase)
         stacks[tuple(f"{paper}:{phase}" for paper, phase in combination)] = stack
     awake = {key: _awake(stack) for key, stack in stacks.items()}
@@ -100,7 +104,7 @@ class Running:
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", _ordered(self.stack))
 
-    # ---- what the engine has to provide ---------------------------------------------------------------------------------
+    # ---- what the engine has to provide ------------------------------------------------------------------
     @property
     def terms(self) -> tuple[Any, ...]:
         """The loss and every further term."""
@@ -144,9 +148,10 @@ class Running:
             if p.slot not in BEFORE_BATCH
         )
 
-    # ---- the rollout batch ------------------------------------------------------------------------------------------------
+    # ---- the rollout batch -------------------------------------------------------------------------------
     def credit(self, batch: Batch) -> Batch:
-        """Derive, reward, advantage, reshape, bounds and weights of the whole rollout batch, in the order of their needs."""
+        """Derive, reward, advantage, reshape, bounds and weights of the whole rollout batch, in the order of their
+        needs."""
         ones = torch.ones_like(batch["behavior_logp"])
         row_weight = torch.ones(len(batch), dtype=ones.dtype, device=ones.device)
         if self.learns_from_verdicts:
@@ -158,7 +163,7 @@ class Running:
             batch = step.run(batch)
         return batch
 
-    # ---- each optimiser batch ---------------------------------------------------------------------------------------------
+    # ---- each optimiser batch ----------------------------------------------------------------------------
     def weigh(self, batch: Batch) -> Batch:
         """The final `weight` of every token of an optimiser batch, and of terms that reduce in their own way."""
         late = [p.piece for p in self.stack["token_weight"] if getattr(p.piece, "on_update", False)]
@@ -176,10 +181,13 @@ class Running:
         return batch.with_(out)
 
     def slope(self, batch: Batch) -> Tensor:
-        """[N] d(all policy token losses)/d(logp) at the current weights, from the streams `now_logp` and `now_entropy`."""
+        """[N] d(all policy token losses)/d(logp) at the current weights, from the streams `now_logp` and
+        `now_entropy`."""
         with torch.enable_grad():
             logp = batch["now_logp"].clone().requires_grad_()
-            provisional = batch["token_weight"] * batch.spread(batch["row_weight"])  # what a loss reports on, before selection
+            provisional = batch["token_weight"] * batch.spread(
+                batch["row_weight"]
+            )  # what a loss reports on, before selection
             part = replace(batch.with_({"weight": provisional}), whole=False)
             now = self.with_ratio(Now(logp, batch["now_entropy"]), part)
             total = logp.new_zeros(())
@@ -189,7 +197,7 @@ class Running:
             (slope,) = torch.autograd.grad(total, logp, allow_unused=True)
             return torch.zeros_like(logp) if slope is None else slope
 
-    # ---- each micro-batch -------------------------------------------------------------------------------------------------
+    # ---- each micro-batch --------------------------------------------------------------------------------
     def with_ratio(self, now: Now, part: Batch) -> Now:
         ratio = self.stack.one("ratio")
         return now if ratio is None else replace(now, ratio=ratio(now, part))
@@ -205,8 +213,10 @@ class Running:
             token_loss, tallies = term(now, part)
             if token_loss.shape != part.row.shape:
                 raise ValueError(
-                    f"{type(term).__name__} returned a loss of shape {tuple(token_loss.shape)}; it must be one value a token, "
-                    f"[{len(part.row)}]: lay a row's value on its tokens with batch.spread, and let the reduction reduce"
+                    f"{type(term).__name__} returned a loss of shape {tuple(token_loss.shape)}; it must be one value "
+                    f"a token, "
+                    f"[{len(part.row)}]: lay a row's value on its tokens with batch.spread, and let the reduction "
+                    f"reduce"
                 )
             weight = part[weight_name(term)]
             value = torch.where(weight != 0, weight * token_loss, 0.0).sum()
@@ -246,7 +256,7 @@ class Running:
         return "\n".join(lines)
 
 
-# ---- names ------------------------------------------------------------------------------------------------------------------
+# ---- names -----------------------------------------------------------------------------------------------
 def term_name(term: Any) -> str:
     """'policy' for the main loss unless it names itself; the piece's class name otherwise."""
     return str(getattr(term, "name", type(term).__name__.lower()))
@@ -266,7 +276,7 @@ def _short(piece: Any) -> str:
     return text if len(text) <= 45 else text[:42] + "..."
 
 
-# ---- order --------------------------------------------------------------------------------------------------------------------
+# ---- order -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class _Step:
     """One thing that `credit` does."""
@@ -299,7 +309,8 @@ def _reward(pieces: tuple[Any, ...], batch: Batch) -> Batch:
             if bad.any():
                 at = torch.unique(batch.row[bad]) if per_token else bad.nonzero()[:, 0]
                 raise ValueError(
-                    f"reward part {name!r} ({type(piece).__name__}) is not finite on rows {batch['id'][at].tolist()}; a reward that "
+                    f"reward part {name!r} ({type(piece).__name__}) is not finite on rows {batch['id'][at].tolist()}; "
+                    f"a reward that "
                     "cannot be computed belongs in an unknown verdict, not in a number"
                 )
             value = torch.where(known, value, 0.0)
@@ -394,7 +405,7 @@ def _reward_parts(piece: Any) -> set[str]:
     return {f"reward/{name}" for name in getattr(piece, "parts", ())}
 
 
-# ---- who is alive ---------------------------------------------------------------------------------------------------------------
+# ---- who is alive ----------------------------------------------------------------------------------------
 def _writes(placed: Placed) -> set[str]:
     if placed.slot in ("derive", "annotate"):
         return set(placed.piece.gives)
@@ -468,7 +479,8 @@ def _refuse_dead(stacks: Mapping[tuple[str, ...], Stack], awake: Mapping[tuple[s
             loss = stack["loss"][0]
             what = ", ".join(sorted(_writes(p))) or f"a loss for the {_model(p.piece)}"
             raise Contradiction(
-                f"{p.paper} sets {p.slot} ({type(p.piece).__name__} gives {what}), but nothing in this stack reads it: the loss is "
+                f"{p.paper} sets {p.slot} ({type(p.piece).__name__} gives {what}), but nothing in this stack reads "
+                f"it: the loss is "
                 f"{type(loss.piece).__name__} of {loss.paper}. Drop {p.paper}, or use a loss that reads {what}"
             )
 

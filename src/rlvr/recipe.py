@@ -122,6 +122,8 @@ class Recipe(BaseModel):
 
     lr: Size = 1e-6
     """learning rate of AdamW"""
+    critic_lr: Size | None = None
+    """learning rate of a critic, where a method trains one; unset: lr"""
     betas: Annotated[list[Beta], Field(min_length=2, max_length=2)] = [0.9, 0.95]
     """how slowly AdamW forgets gradients and their squares"""
     weight_decay: Size = 0.0
@@ -179,7 +181,7 @@ class Recipe(BaseModel):
         return toml.write({key: value for key, value in self.model_dump().items() if value != {}})
 
 
-# ---- what fields cannot say one by one ------------------------------------------------------------------------------
+# ---- what fields cannot say one by one -------------------------------------------------------------------
 class _Across(ValueError):
     def __init__(self, problems: Sequence[Problem]):
         super().__init__("; ".join(p.text for p in problems))
@@ -262,7 +264,7 @@ def _source_problems(key: str, source: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(sentence, (f"{key}.{argument}" if argument else key,))
 
 
-# ---- loading --------------------------------------------------------------------------------------------------------
+# ---- loading ---------------------------------------------------------------------------------------------
 def recipes_dir() -> Path:
     """Where the shipped recipes are: in the installed package, or beside the sources of a checkout."""
     here = Path(__file__).parent
@@ -353,15 +355,15 @@ def _all_of(problems: Sequence[str], where: str) -> RecipeError:
     return RecipeError(f"{len(problems)} problems in {where}:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
-def _override(table: dict[str, Any], said_by: str, bases: Sequence[Path]) -> str:
+def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
     """Apply `a.b=value` to the table; returns the dotted key."""
-    left, equals, right = said_by.partition("=")
+    left, equals, right = option.partition("=")
     try:
         keys = _only_path(tomllib.loads(f"{left} = 0"))
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # not TOML, or several keys
         keys = []
     if not equals or not keys:
-        raise RecipeError(f"--set {said_by}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
+        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
     try:
         value: Any = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
     except tomllib.TOMLDecodeError:
@@ -372,7 +374,7 @@ def _override(table: dict[str, Any], said_by: str, bases: Sequence[Path]) -> str
             inner[key] = _source(inner.get(key, {}))
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise RecipeError(f"--set {said_by}: {'.'.join(keys[:depth])} is {_given(inner)}, not a table of settings")
+            raise RecipeError(f"--set {option}: {'.'.join(keys[:depth])} is {_given(inner)}, not a table of settings")
     if value is None:
         inner.pop(keys[-1], None)
     else:
@@ -413,13 +415,13 @@ def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
         if isinstance(holder, dict) and "tasks" in holder:
             source = _source(holder["tasks"])
             if isinstance(source, dict):
-                holder["tasks"] = {
-                    key: value if not isinstance(value, str) else thing(value) if key == "name" else found(value)
-                    for key, value in source.items()
-                }
+                for key, value in source.items():
+                    if isinstance(value, str) and (key == "name" or "/" in value or Path(value).suffix):
+                        source = source | {key: thing(value) if key == "name" else found(value)}
+                holder["tasks"] = source
 
 
-# ---- saying what is wrong -------------------------------------------------------------------------------------------
+# ---- saying what is wrong --------------------------------------------------------------------------------
 WANTED = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -542,7 +544,7 @@ def _unknown(key: str) -> str:
     return f"`{key}` is not known; " + (f"did you mean `{near[0]}`?" if near else "rlvr explain recipe lists every key")
 
 
-# ---- telling people about it ----------------------------------------------------------------------------------------
+# ---- telling people about it -----------------------------------------------------------------------------
 class Setting(NamedTuple):
     key: str
     default: str  # as TOML; "" where it is unset or has to be given

@@ -1,8 +1,9 @@
-"""The records that cross the borders between stages: Task, Rollout, Verdict, Group. `Chain` is the builder behind a Rollout.
+"""The records that cross the borders between stages: Task, Rollout, Verdict, Group. `Chain` is the builder behind a
+Rollout.
 
-A rollout is one chain of exact token ids. Every token has an origin, every sampled token belongs to a turn (one call of a
-sampler). A row *owns* `ids[fork_at:]`; what lies before belongs to its parent, bit for bit, so trees, rewritten histories and
-resumed chains have one shape and no token is trained twice. Nothing here needs torch.
+A rollout is one chain of exact token ids. Every token has an origin, every sampled token belongs to a turn (one call of
+a sampler). A row *owns* `ids[fork_at:]`; what lies before belongs to its parent, bit for bit, so trees, rewritten
+histories and resumed chains have one shape and no token is trained twice. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class Task:
 class Verdict:
     """What a verifier says of one episode.
 
-    A fault of the submission (no answer, unparsable, over its own limit, crash) is `wrong`; a fault of the gold, the verifier,
-    a judge or the machine is `unknown`: it pays nothing, leaves every baseline and denominator, and is counted.
+    A fault of the submission (no answer, unparsable, over its own limit, crash) is `wrong`; a fault of the gold, the
+    verifier, a judge or the machine is `unknown`: it pays nothing, leaves every baseline and denominator, and is
+    counted.
     """
 
     label: Label

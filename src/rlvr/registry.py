@@ -1,8 +1,9 @@
 """Names to things: methods, verifiers, tasks, environments, selectors, rollouts, engines, sinks.
 
-A registry is a dictionary that a decorator fills, and every name is treated alike. Built-in things are found by *reading* the
-package's source (`ast`), so that `list` and `explain` know all of them without importing any; a name is imported when somebody
-asks for it. Third parties use the entry-point group `rlvr.<kind>` or give `path.py:name`; nothing central is edited.
+A registry is a dictionary that a decorator fills, and every name is treated alike. Built-in things are found by
+*reading* the package's source (`ast`), so that `list` and `explain` know all of them without importing any; a name is
+imported when somebody asks for it. Third parties use the entry-point group `rlvr.<kind>` or give `path.py:name`;
+nothing central is edited.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ KINDS: dict[str, str] = {
     "sink": "report",
 }
 _things: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
-F = TypeVar("F")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class UnknownName(KeyError):
@@ -62,9 +63,9 @@ def register(kind: str, name: str | None = None) -> Callable[[F], F]:
         raise ValueError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}")
 
     def add(thing: F) -> F:
-        key = name or thing.__name__  # type: ignore[attr-defined]
+        key = name or thing.__name__
         known = _things[kind].get(key)
-        if known is not None and (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):  # type: ignore[attr-defined]
+        if known is not None and (known.__module__, known.__qualname__) != (thing.__module__, thing.__qualname__):
             raise ValueError(
                 f"{kind} {key!r} is registered twice: by {known.__module__} and by {thing.__module__}; rename one"
             )
@@ -187,7 +188,8 @@ def load_path(spec: str) -> Any:
     module_name = f"rlvr_user_{abs(hash(str(file.resolve())))}"
     if module_name not in sys.modules:
         source = importlib.util.spec_from_file_location(module_name, file)
-        assert source is not None and source.loader is not None
+        assert source is not None
+        assert source.loader is not None
         module = importlib.util.module_from_spec(source)
         sys.modules[module_name] = module
         try:

@@ -13,7 +13,12 @@ SHOWN = ("advantage", "entropy", "behavior_logp", "old_logp", "weight")
 
 
 def rows_of(
-    step: int, seen: Sequence[Group], kept: Sequence[Group], batch: Batch | None, renderer: Any, tasks: Mapping[str, Task]
+    step: int,
+    seen: Sequence[Group],
+    kept: Sequence[Group],
+    batch: Batch | None,
+    renderer: Any,
+    tasks: Mapping[str, Task],
 ) -> list[RowRecord]:
     """One record a rollout. Rows that were trained on carry token streams, in the order in which `pack` laid them."""
     trained: dict[str, tuple[int, int, int]] = {}

@@ -38,7 +38,8 @@ from rlvr.verify.judge import judge
 from rlvr.verify.spec import verifier_from
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-# Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each dtype shows in health.
+# Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each
+# dtype shows in health.
 GAP_LIMITS = {"float32": 1e-2, "float64": 1e-6, "bfloat16": 0.2, "float16": 0.05}
 
 
@@ -59,7 +60,9 @@ class Run:
         """Recorded rollouts: of one step or of all, of one verdict ("right", "wrong", "unknown") or of all."""
         files = rollout_files(self.folder)
         if step is not None and step not in files:
-            raise ValueError(f"no rollouts of step {step} were written; there are those of steps {', '.join(map(str, files))}")
+            raise ValueError(
+                f"no rollouts of step {step} were written; there are those of steps {', '.join(map(str, files))}"
+            )
         rows = [row for n, file in files.items() if step in (None, n) for row in read_rows(file)]
         return [row for row in rows if verdict in (None, row.verdict)]
 
@@ -98,7 +101,7 @@ class Setup:
         )
 
 
-# ---- building -----------------------------------------------------------------------------------------------------------------
+# ---- building --------------------------------------------------------------------------------------------
 def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
     """The plan that a recipe asks for."""
     stack = method if method is not None else build_method(recipe.method, recipe.papers)
@@ -108,7 +111,8 @@ def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
 
 
 def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
-    """Training and evaluation tasks. A source with a `split` argument makes both; from any other a share is held out."""
+    """Training and evaluation tasks. A source with a `split` argument makes both; from any other a share is held
+    out."""
     source = dict(recipe.tasks)
     name = source.pop("name")
     make = get("tasks", name)
@@ -120,7 +124,9 @@ def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
     if "split" in describe("tasks", name).signature:
         return make(**source), make(**{**source, "n": n, "split": "eval"})
     every = make(**source)
-    order = sorted(every, key=lambda t: mix(0, "holdout", t.id))  # does not depend on the seed: seeds share the held-out tasks
+    order = sorted(
+        every, key=lambda t: mix(0, "holdout", t.id)
+    )  # does not depend on the seed: seeds share the held-out tasks
     held = min(n, round(len(every) * recipe.eval.holdout))
     return order[held:], order[:held]
 
@@ -134,9 +140,14 @@ def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
 
 
 def set_up(
-    recipe: Recipe, tasks: Sequence[Task] | None = None, verifier: Any = None, model: Any = None, want: frozenset[str] = frozenset()
+    recipe: Recipe,
+    tasks: Sequence[Task] | None = None,
+    verifier: Any = None,
+    model: Any = None,
+    want: frozenset[str] = frozenset(),
 ) -> Setup:
-    """Load the model and make tasks, renderer, sampler and verifier. `tasks`, `verifier`, `model` stand in for the recipe's."""
+    """Load the model and make tasks, renderer, sampler and verifier. `tasks`, `verifier`, `model` stand in for the
+    recipe's."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     if tasks is None:
@@ -151,7 +162,9 @@ def set_up(
     if chosen is None:
         lacking = next((t.id for t in (*train, *evaluated) if t.verifier is None), None)
         if lacking is not None:
-            raise ValueError(f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to it')
+            raise ValueError(
+                f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to it'
+            )
         chosen = "exact"
     elif verifier is not None or recipe.verifier is not None:
         train, evaluated = _without_verifiers(train), _without_verifiers(evaluated)
@@ -173,7 +186,7 @@ def _without_verifiers(tasks: Sequence[Task]) -> Sequence[Task]:
     return [replace(t, verifier=None) for t in tasks]
 
 
-# ---- training -------------------------------------------------------------------------------------------------------------------
+# ---- training --------------------------------------------------------------------------------------------
 def train(
     recipe: Recipe,
     out: Path | None = None,
@@ -203,8 +216,7 @@ def train(
     for sink in shown:
         sink.start(about)
     training.sinks = shown
-    if recipe.eval.every:
-        training.after_step = lambda t, step, metrics: _during(setup, folder, t, step, metrics)
+    training.after_step = lambda step, metrics: _after_step(setup, folder, step, metrics)
     status = "finished"
     try:
         training.run()
@@ -301,13 +313,18 @@ def _evaluate(setup: Setup, folder: Path, when: str, shown_to: Any = None) -> Me
     return measured
 
 
-def _during(setup: Setup, folder: Path, training: Training, step: int, metrics: dict[str, float]) -> None:
-    if step % setup.recipe.eval.every == 0 and step < setup.recipe.steps:
+def _after_step(setup: Setup, folder: Path, step: int, metrics: dict[str, float]) -> None:
+    """Evaluation and checkpoints on the way; the last step has its own."""
+    recipe = setup.recipe
+    if step >= recipe.steps:
+        return
+    if recipe.eval.every and step % recipe.eval.every == 0:
         measured = _evaluate(setup, folder, f"step {step}")
         if measured is not None:
-            values = measured.told()
-            name = setup.recipe.tasks["name"]
-            metrics |= {f"eval/{name}/{key}": v[0] for key, v in values.items() if isinstance(v, list)}
+            name = recipe.tasks["name"]
+            metrics |= {f"eval/{name}/{key}": e.value for key, e in measured.summary.estimates.items()}
+    if recipe.checkpoint_every and step % recipe.checkpoint_every == 0:
+        save_model(setup.loaded.model, setup.loaded.tokenizer, folder / "checkpoints" / f"step-{step:05d}")
 
 
 def _write_solved(folder: Path, before: Measured, after: Measured) -> None:
@@ -323,12 +340,12 @@ def _write_solved(folder: Path, before: Measured, after: Measured) -> None:
         return {"text": row.text, "extracted": group.verdicts[row.episode].extracted, "share_right": share(group)}
 
     task = a.task
-    told = {"task": task.id, "prompt": prompt_text(task.prompt), "answer": str(task.answer)}
+    told: dict[str, Any] = {"task": task.id, "prompt": prompt_text(task.prompt), "answer": str(task.answer)}
     told |= {"before": shown(b, "wrong"), "after": shown(a, "right")}
     write_text(folder / "solved.json", json.dumps(told, indent=2, ensure_ascii=False))
 
 
-# ---- without training -----------------------------------------------------------------------------------------------------------
+# ---- without training ------------------------------------------------------------------------------------
 def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
     """Statistics of a model (default: the recipe's) on the recipe's evaluation tasks."""
     setup = set_up(recipe, model=model)
@@ -352,8 +369,10 @@ def dry_run(recipe: Recipe) -> str:
     plan = plan_of(recipe)
     rows = recipe.prompts_per_step * recipe.group_size
     sizes = (
-        f"a step: {recipe.prompts_per_step} prompts x {recipe.group_size} rollouts = {rows} rows, at most {recipe.max_tokens} new "
-        f"tokens each;\n{recipe.updates_per_batch} update(s) x {recipe.epochs} epoch(s) of whole groups, micro-batches of "
+        f"a step: {recipe.prompts_per_step} prompts x {recipe.group_size} rollouts = {rows} rows, at most "
+        f"{recipe.max_tokens} new "
+        f"tokens each;\n{recipe.updates_per_batch} update(s) x {recipe.epochs} epoch(s) of whole groups, "
+        f"micro-batches of "
         f"{recipe.token_budget} tokens\n{recipe.steps} steps = {recipe.steps * rows} rollouts of {recipe.model}"
     )
     return f"{plan}\n\n{sizes}"

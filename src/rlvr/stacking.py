@@ -66,7 +66,7 @@ class Call(NamedTuple):
         return f"{self.name}({given})" if given else self.name
 
 
-# ---- text to calls --------------------------------------------------------------------------------------------------
+# ---- text to calls ---------------------------------------------------------------------------------------
 def parse_stack(text: str) -> list[Call]:
     """The calls of a comma-separated list. Raises StackError naming every item that cannot be read."""
     calls: list[Call] = []
@@ -143,7 +143,7 @@ def _settings(name: str, inside: str) -> dict[str, Any]:
     return out
 
 
-# ---- calls against what is registered -------------------------------------------------------------------------------
+# ---- calls against what is registered --------------------------------------------------------------------
 class Parameter(NamedTuple):
     name: str
     annotation: str  # "" when it has none
@@ -217,7 +217,7 @@ def _admits(node: ast.expr, value: Any) -> bool:
     return isinstance(value, TYPES[name]) and (name == "bool" or not isinstance(value, bool))
 
 
-# ---- calls to a method ----------------------------------------------------------------------------------------------
+# ---- calls to a method -----------------------------------------------------------------------------------
 def read_stack(text: str, papers: Mapping[str, Mapping[str, Any]] | None = None) -> list[Call]:
     """The stack's papers with their settings from the text and from `papers`, the base first; grpo is added when no
     base is named. Nothing is imported. Raises StackError with all that is wrong."""

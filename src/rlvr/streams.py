@@ -1,7 +1,8 @@
 """The table of stream names: each says token or row, and what it holds. It is the glossary and the spelling check.
 
-Third parties add namespaced names: `declare("token", "hispo/start", "first token of a segment")`. Names under `part/` and
-`reward/` (rows) belong to verdict parts and reward parts and need no declaration, nor do `weight/` tokens (the weights of terms that reduce in their own way).
+Third parties add namespaced names: `declare("token", "hispo/start", "first token of a segment")`. Names under `part/`
+and `reward/` (rows) belong to verdict parts and reward parts and need no declaration, nor do `weight/` tokens (the
+weights of terms that reduce in their own way).
 """
 
 from __future__ import annotations

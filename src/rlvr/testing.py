@@ -1,8 +1,10 @@
-"""The laws that every method must keep, as functions: for the project's own tests, for `rlvr check`, and for third parties.
+"""The laws that every method must keep, as functions: for the project's own tests, for `rlvr check`, and for third
+parties.
 
     cut invariance   micro-batches, order of rows and skipping of idle rows change neither loss nor gradient
     detachment       nothing that a piece computes carries gradient; only the running forward does
-    finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to learn gives a zero
+    finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to learn
+    gives a zero
                      that is still connected to the graph
     neutrality       the setting or input that removes a paper's signal gives its base, and a nearby one does not
     commutation      papers stack in any order
@@ -15,8 +17,8 @@ A paper states as a literal beside its function where its signal is gone, or whi
     equals    the stack that it must equal there
     settings  of the paper
     input     a function (batch, policy) -> (batch, policy), of the paper's module or of this one (section "inputs")
-    near      settings that must make a difference on the same input; without it, the paper's defaults on an ordinary batch must
-    exact     equal bits (True, the default) or 1e-6
+    near      settings that must make a difference on the same input; without it, the paper's defaults on an ordinary
+    batch must exact     equal bits (True, the default) or 1e-6
     compare   "gradient": only the policy's gradient, where the losses' values mean different things
 """
 
@@ -68,8 +70,9 @@ def random_batch(
     stale: float = 0.3,
     vocabulary: int = 11,
 ) -> tuple[Batch, Policy]:
-    """A batch as training makes them when off-policy: uneven groups in mixed order, episodes of several rows, empty, truncated and
-    unjudged rows, a silent group, sampler noise; and a policy `stale` nats a token away (a clip fraction well above 1 %)."""
+    """A batch as training makes them when off-policy: uneven groups in mixed order, episodes of several rows, empty,
+    truncated and unjudged rows, a silent group, sampler noise; and a policy `stale` nats a token away (a clip fraction
+    well above 1 %)."""
     noise = torch.Generator().manual_seed(seed)
     normal = lambda *shape: torch.randn(*shape, generator=noise, dtype=dtype)  # noqa: E731
     chance = lambda p, n: torch.rand(n, generator=noise) < p  # noqa: E731
@@ -85,7 +88,9 @@ def random_batch(
     correct, known = correct[episode], known[episode]
     n = int(length.sum())
     old = -normal(n).abs() - 0.05
-    score = torch.where(known, torch.where(correct, 1.0, torch.where(chance(0.3, rows)[episode], 0.25, 0.0)), 0.0).to(dtype)
+    score = torch.where(known, torch.where(correct, 1.0, torch.where(chance(0.3, rows)[episode], 0.25, 0.0)), 0.0).to(
+        dtype
+    )
     batch = Batch.pack(
         length,
         group=group,
@@ -125,7 +130,12 @@ class Outcome:
 
     def gap(self, other: Outcome) -> float:
         """The largest absolute difference between two outcomes."""
-        pairs = [(self.loss, other.loss), (self.logp, other.logp), (self.entropy, other.entropy), (self.value, other.value)]
+        pairs = [
+            (self.loss, other.loss),
+            (self.logp, other.logp),
+            (self.entropy, other.entropy),
+            (self.value, other.value),
+        ]
         return max((float((a - b).abs().max()) if a.numel() else 0.0) for a, b in pairs)
 
     def same_bits(self, other: Outcome) -> bool:
@@ -152,19 +162,19 @@ def outcome(
             now = Now(logp[index], entropy[index], value[index])
             loss, _ = plan.loss(model, now, batch.take(part_rows, whole=False))
             total = total + loss
-    total.backward()  # type: ignore[no-untyped-call]
+    total.backward()
     grad = lambda x: torch.zeros_like(x) if x.grad is None else x.grad  # noqa: E731
     return Outcome(total.detach(), grad(logp), grad(entropy), grad(value), batch)
 
 
-# ---- the laws -----------------------------------------------------------------------------------------------------------------
+# ---- the laws --------------------------------------------------------------------------------------------
 def cut_invariance(method: Method, dtype: torch.dtype = torch.float64) -> Result:
     plan, worst = running(method), 0.0
     for seed in range(3):
         batch, policy = random_batch(seed, dtype=dtype)
         whole = outcome(plan, batch, policy)
         for budget in (1, 60, 200):
-            cut = outcome(plan, batch, policy, lambda b, r, budget=budget: b.cut(budget, plan.together, r))
+            cut = outcome(plan, batch, policy, lambda b, r, n=budget: b.cut(n, plan.together, r))  # type: ignore[misc]
             worst = max(worst, whole.gap(cut))
         worst = max(worst, whole.gap(outcome(plan, batch, policy, skip_idle=False)))
         order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(seed))
@@ -261,7 +271,7 @@ def neutrality(name: str) -> Result:
     return Result("neutrality", True)
 
 
-# ---- inputs: batches on which a paper's signal is gone --------------------------------------------------------------------------
+# ---- inputs: batches on which a paper's signal is gone ---------------------------------------------------
 def _input(module: Any, name: str | None) -> Callable[[Batch, Policy], tuple[Batch, Policy]]:
     if name is None:
         return lambda batch, policy: (batch, policy)

@@ -1,7 +1,8 @@
 """A view is one look at rows by one model: what a piece asks the engine for beyond what sampling left behind.
 
-The plan merges views with the same model, contexts and rows; the engine then runs the model once and hands what it saw, a chunk of
-tokens at a time, to each view's probe. So full-vocabulary quantities are exact while nothing of size tokens x vocabulary is kept.
+The plan merges views with the same model, contexts and rows; the engine then runs the model once and hands what it saw,
+a chunk of tokens at a time, to each view's probe. So full-vocabulary quantities are exact while nothing of size tokens
+x vocabulary is kept.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ Context = Callable[[Any], Sequence[Sequence[int] | None]]
 
 
 class Seen:
-    """What a model saw at n tokens of one chunk, detached. Full-vocabulary tensors are made when asked for, once a chunk.
+    """What a model saw at n tokens of one chunk, detached. Full-vocabulary tensors are made when asked for, once a
+    chunk.
 
-    hidden [n, d]: last hidden states that predict the tokens; token [n]: the tokens; logits [n, V] at the sampling temperature.
+    hidden [n, d]: last hidden states that predict the tokens; token [n]: the tokens; logits [n, V] at the sampling
+    temperature.
     """
 
     def __init__(
         self,
         hidden: Tensor,
         token: Tensor,
-        head: Callable[[Tensor], Tensor],
+        head: Callable[[Tensor], Tensor] | None,
         temperature: float,
         value: Tensor | None = None,
     ):
@@ -93,8 +96,9 @@ class Look:
 class View:
     """`probe` on `model` under `contexts`. `looked`, if given, is a row stream that says which rows were looked at.
 
-    Rows that a context leaves out get the policy's own log-prob in streams named *_logp (so that every gap there is zero), else 0.
-    `side` looks at other rows than the batch's own: a name for them, and a function that makes that second Batch.
+    Rows that a context leaves out get the policy's own log-prob in streams named *_logp (so that every gap there is
+    zero), else 0. `side` looks at other rows than the batch's own: a name for them, and a function that makes that
+    second Batch.
     """
 
     probe: Any

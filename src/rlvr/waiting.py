@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
-    """The coroutine's result. Where an event loop is already running (a notebook), the work runs in a thread of its own."""
+    """The coroutine's result. Where an event loop is already running (a notebook), the work runs in a thread of its
+    own."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

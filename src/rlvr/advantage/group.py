@@ -36,7 +36,8 @@ class GroupNorm:
 class LeaveOneOut:
     """A_i = r_i - mean of the other known episodes of the group = (r_i - mean_g) n / (n - 1); 0 for a group of one.
 
-    RLOO (arXiv 2402.14740). There is no division by a spread: of nearly equal rewards it is rounding noise. Returns row_advantage [R].
+    RLOO (arXiv 2402.14740). There is no division by a spread: of nearly equal rewards it is rounding noise. Returns
+    row_advantage [R].
     """
 
     needs: ClassVar = ("reward", "group", "known", "episode")

@@ -24,7 +24,8 @@ def earned(batch: Batch) -> Tensor:
 
 
 def whiten(x: Tensor, batch: Batch, eps: float) -> Tensor:
-    """[N] (x - mean) / sqrt(var + eps) over the tokens of known rows; sample variance, as verl's masked_whiten. 0 elsewhere."""
+    """[N] (x - mean) / sqrt(var + eps) over the tokens of known rows; sample variance, as verl's masked_whiten. 0
+    elsewhere."""
     counts = batch.spread(batch["known"])
     n = counts.sum()
     mean = torch.where(counts, x, 0.0).sum() / n.clamp(min=1)
@@ -34,7 +35,8 @@ def whiten(x: Tensor, batch: Batch, eps: float) -> Tensor:
 
 @dataclass(frozen=True)
 class WhitenedReturn:
-    """A_t = whiten(sum over k >= t of gamma^(k-t) r_k), over all tokens of the rollout batch: REINFORCE++ (arXiv 2501.03262).
+    """A_t = whiten(sum over k >= t of gamma^(k-t) r_k), over all tokens of the rollout batch: REINFORCE++ (arXiv
+    2501.03262).
 
     `baseline` takes the group's mean from the reward first (the paper's variant for groups). Returns advantage [N].
     """
@@ -55,8 +57,8 @@ class WhitenedReturn:
 
 @dataclass(frozen=True)
 class Gae:
-    """Generalised advantage estimation (arXiv 1506.02438): delta_t = r_t + gamma V_(t+1) - V_t, A_t = delta_t + gamma lam A_(t+1);
-    nothing follows a row's last token. Gives gae/advantage [N] and gae/return [N]."""
+    """Generalised advantage estimation (arXiv 1506.02438): delta_t = r_t + gamma V_(t+1) - V_t, A_t = delta_t + gamma
+    lam A_(t+1); nothing follows a row's last token. Gives gae/advantage [N] and gae/return [N]."""
 
     gamma: float = 1.0
     lam: float = 1.0

@@ -29,9 +29,9 @@ class Request:
 class Sample:
     """What was sampled, exactly.
 
-    streams: "logp" = log-prob under the distribution really sampled from (temperature, top-p and top-k applied; 0 for greedy);
-    "plain_logp" = log-prob under softmax(logits / temperature) with full support (softmax(logits) for greedy); "entropy" in nats
-    of that same full-support distribution, where wanted. Each a list of len(ids) floats.
+    streams: "logp" = log-prob under the distribution really sampled from (temperature, top-p and top-k applied; 0 for
+    greedy); "plain_logp" = log-prob under softmax(logits / temperature) with full support (softmax(logits) for greedy);
+    "entropy" in nats of that same full-support distribution, where wanted. Each a list of len(ids) floats.
     """
 
     ids: list[int]

@@ -107,11 +107,14 @@ class Renderer:
     def response(self, text: str) -> list[int]:
         """Ids of a response that nobody sampled (a demonstration), with the token that ends the turn.
 
-        Control tokens that it spells out stay plain text. Raises TemplateError where the model has no token to end with.
+        Control tokens that it spells out stay plain text. Raises TemplateError where the model has no token to end
+        with.
         """
         end = self.facts.end_of_turn if self.facts is not None else self.tokenizer.eos_token_id
         if end is None:
-            raise TemplateError("the model has no end-of-sequence token, so a demonstration cannot end; set one in its tokenizer")
+            raise TemplateError(
+                "the model has no end-of-sequence token, so a demonstration cannot end; set one in its tokenizer"
+            )
         return [*self._plain(text), end]
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -1,8 +1,8 @@
 """The embedded engine: PyTorch on the CPU or one GPU. Scores and updates in micro-batches under a token budget.
 
-Rows are padded on the right only for the length of one forward pass, longest together; the head runs a chunk of tokens at a time,
-forward and backward. Rows that no term can learn from are left out of the pass. Models stay in eval mode: dropout would make the
-ratio of two policies a ratio of two noises.
+Rows are padded on the right only for the length of one forward pass, longest together; the head runs a chunk of tokens
+at a time, forward and backward. Rows that no term can learn from are left out of the pass. Models stay in eval mode:
+dropout would make the ratio of two policies a ratio of two noises.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Optim:
 
 
 class Stepper:
-    """One model's AdamW. Weights narrower than float32 are stepped through float32 copies, or small updates would be rounded away."""
+    """One model's AdamW. Weights narrower than float32 are stepped through float32 copies, or small updates would be
+    rounded away."""
 
     def __init__(self, model: torch.nn.Module, optim: Optim):
         self.optim, self.clock = optim, 0
@@ -106,8 +107,8 @@ class Stepper:
 class TorchEngine:
     """models: by name ("policy", "reference", ...). Models in `optims` are trained.
 
-    token_budget: padded tokens of one micro-batch. temperature: of the sampling, so that log-probs are of the policy that acted.
-    skip_idle: leave out rows that no term can learn from (off only to measure or test it).
+    token_budget: padded tokens of one micro-batch. temperature: of the sampling, so that log-probs are of the policy
+    that acted. skip_idle: leave out rows that no term can learn from (off only to measure or test it).
     """
 
     def __init__(
@@ -132,10 +133,11 @@ class TorchEngine:
         lacking = running.models - set(self.models)
         if lacking:
             raise Unsupported(
-                f"the stack needs the model {', '.join(sorted(lacking))}, which this run does not have; give it in the recipe"
+                f"the stack needs the model {', '.join(sorted(lacking))}, which this run does not have; give it in "
+                f"the recipe"
             )
 
-    # ---- forward --------------------------------------------------------------------------------------------------------
+    # ---- forward -----------------------------------------------------------------------------------------
     def _hidden(self, lm: LanguageModel | Critic, batch: Batch) -> tuple[Tensor, Tensor]:
         """[n, d] hidden states that predict the batch's trained tokens, and those tokens [n]."""
         assert batch.chains is not None
@@ -158,7 +160,7 @@ class TorchEngine:
         parts = logp_at.split([batch[n].shape[-1] for n in names], -1)
         return Now(logp, entropy, logp_at=dict(zip(names, parts)))
 
-    # ---- score ----------------------------------------------------------------------------------------------------------
+    # ---- score -------------------------------------------------------------------------------------------
     @torch.no_grad()
     def score(self, batch: Batch, views: Sequence[View]) -> Batch:
         """The batch with every view's streams added. Views with one model, contexts and rows share one pass."""
@@ -215,7 +217,7 @@ class TorchEngine:
             return Seen(hidden, token, None, self.temperature, lm.value(hidden))
         return Seen(hidden, token, lm.logits, self.temperature)
 
-    # ---- update ---------------------------------------------------------------------------------------------------------
+    # ---- update ------------------------------------------------------------------------------------------
     def update(self, batch: Batch, running: Running) -> dict[str, Tally]:
         """One optimiser step of every trained model on an optimiser batch whose weights are final.
 
@@ -277,7 +279,7 @@ class TorchEngine:
         stepper.zero()
         return sorted(bad)
 
-    # ---- weights --------------------------------------------------------------------------------------------------------
+    # ---- weights -----------------------------------------------------------------------------------------
     def publish(self) -> None:
         """New policy weights: the sampler forgets every key and value that the old ones made."""
         self.version += 1
@@ -286,12 +288,15 @@ class TorchEngine:
     @torch.no_grad()
     def refresh(self, name: str) -> None:
         """Copy the policy's weights into another model of the same shape, e.g. the reference."""
-        for mine, policy in zip(self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True):
+        for mine, policy in zip(
+            self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True
+        ):
             mine.copy_(policy)
 
 
 def _against_sampler(now: Now, part: Batch) -> dict[str, Tally]:
-    """How the running policy stands to the one that sampled: equal on the first update up to numerics, then drifting apart."""
+    """How the running policy stands to the one that sampled: equal on the first update up to numerics, then drifting
+    apart."""
     known = torch.isfinite(part["sampler_logp"])
     gap = torch.where(known, now.logp.detach().double() - part["sampler_logp"].double(), 0.0)
     # k3 of KL(sampler || now) from the sampler's samples, r = p_now / p_sampler: non-negative, low variance

@@ -41,7 +41,8 @@ def measure(
     at_once: int = 64,
     told: Callable[[int], None] = lambda done: None,
 ) -> Measured:
-    """k samples of every task, judged. Equal seeds give equal noise, so two policies are compared on common random numbers.
+    """k samples of every task, judged. Equal seeds give equal noise, so two policies are compared on common random
+    numbers.
 
     at_once: tasks that are sampled together (bounds memory). told: is given the number of tasks done so far.
     """

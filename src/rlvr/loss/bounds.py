@@ -13,7 +13,8 @@ from rlvr.batch import Batch
 
 @dataclass(frozen=True)
 class Clip:
-    """The same bounds for every token: the ratio is clipped to [1 - low, 1 + high]. Returns clip_low [N], clip_high [N]."""
+    """The same bounds for every token: the ratio is clipped to [1 - low, 1 + high]. Returns clip_low [N], clip_high
+    [N]."""
 
     low: float = 0.2  # PPO (arXiv 1707.06347)
     high: float = 0.2

@@ -38,8 +38,8 @@ class Clipped:
 
 @dataclass(frozen=True)
 class ClippedWeight:
-    """-sg(clip(q, 1 - clip_low, 1 + clip_high)) A logp: a clipped importance weight before the plain policy gradient, so that no
-    token's gradient is lost. CISPO (arXiv 2506.13585, eq. 4-5). Returns token_loss [N]."""
+    """-sg(clip(q, 1 - clip_low, 1 + clip_high)) A logp: a clipped importance weight before the plain policy gradient,
+    so that no token's gradient is lost. CISPO (arXiv 2506.13585, eq. 4-5). Returns token_loss [N]."""
 
     name: ClassVar = "policy"
     needs: ClassVar = ("advantage", "clip_low", "clip_high")
@@ -71,8 +71,8 @@ class NegativeLogLikelihood:
 
 @dataclass(frozen=True)
 class Nothing:
-    """0 for every token: the policy stands still while something else learns. Reads what the method's own loss would read, so that
-    whatever feeds it stays alive. Returns token_loss [N]."""
+    """0 for every token: the policy stands still while something else learns. Reads what the method's own loss would
+    read, so that whatever feeds it stays alive. Returns token_loss [N]."""
 
     name: ClassVar = "policy"
     needs: ClassVar = ("advantage", "clip_low", "clip_high")

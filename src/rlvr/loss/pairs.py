@@ -17,8 +17,8 @@ declare("row", "pair/sign", "+1 for the preferred row of a pair, -1 for the othe
 
 @dataclass(frozen=True)
 class BestAndWorst:
-    """Pairs the best with the worst known row of each group, by reward (ties: the lower id is better placed first). Groups whose
-    rewards do not differ give no pair. Gives pair [R] and pair/sign [R]."""
+    """Pairs the best with the worst known row of each group, by reward (ties: the lower id is better placed first).
+    Groups whose rewards do not differ give no pair. Gives pair [R] and pair/sign [R]."""
 
     needs: ClassVar = ("reward", "group", "known", "episode")
     gives: ClassVar = ("pair", "pair/sign")
@@ -57,9 +57,9 @@ class Paired:
 
 @dataclass(frozen=True)
 class PreferenceLoss:
-    """-log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref))), L the sum of a row's log-probs, w the preferred and l the other row of a
-    pair: DPO (arXiv 2305.18290, eq. 7). Laid on every token of both rows, so that a row mean is the mean over pairs.
-    Returns token_loss [N]. Raises ValueError where a micro-batch holds half a pair."""
+    """-log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref))), L the sum of a row's log-probs, w the preferred and l the
+    other row of a pair: DPO (arXiv 2305.18290, eq. 7). Laid on every token of both rows, so that a row mean is the mean
+    over pairs. Returns token_loss [N]. Raises ValueError where a micro-batch holds half a pair."""
 
     beta: float = 0.1
     name: ClassVar = "policy"

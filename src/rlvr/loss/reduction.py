@@ -1,7 +1,7 @@
 """How token losses become one number. Each returns the factor [N] that, times row and token weights, is `weight`.
 
-Counted tokens are those that no selecting token weight dropped; counted rows have a row_weight above 0. Denominators are taken over
-the whole optimiser batch, so micro-batches cannot change them.
+Counted tokens are those that no selecting token weight dropped; counted rows have a row_weight above 0. Denominators
+are taken over the whole optimiser batch, so micro-batches cannot change them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class TokenMean:
 
 @dataclass(frozen=True)
 class RowMean:
-    """1 / (counted tokens of the row) / (counted rows that have any): the mean over rows of each row's mean. The first GRPO
-    (arXiv 2402.03300)."""
+    """1 / (counted tokens of the row) / (counted rows that have any): the mean over rows of each row's mean. The first
+    GRPO (arXiv 2402.03300)."""
 
     needs: ClassVar = NEEDS
 
@@ -59,8 +59,8 @@ class RowSum:
 
 @dataclass(frozen=True)
 class Constant:
-    """1 / (counted rows * length): Dr.GRPO's reduction, which no row's own length enters (arXiv 2503.20783). A counted row
-    without trained tokens stands in the denominator, as in the paper's B. length None: the run's max_tokens."""
+    """1 / (counted rows * length): Dr.GRPO's reduction, which no row's own length enters (arXiv 2503.20783). A counted
+    row without trained tokens stands in the denominator, as in the paper's B. length None: the run's max_tokens."""
 
     length: int | None = None
     needs: ClassVar = NEEDS

@@ -46,7 +46,8 @@ class KLToReference:
     def __post_init__(self) -> None:
         if self.estimator == "k1":
             raise ValueError(
-                "k1 as a loss has gradient 1 at every token, whatever the reference is: it lowers all log-probs and pulls nowhere. "
+                "k1 as a loss has gradient 1 at every token, whatever the reference is: it lowers all log-probs and "
+                "pulls nowhere. "
                 "Use k2 or k3 in the loss, or k1 in the reward"
             )
 
@@ -70,8 +71,9 @@ class EntropyBonus:
 
 @dataclass(frozen=True)
 class ValueLoss:
-    """max((v - R)^2, (clip(v, V - clip, V + clip) - R)^2) / 2 for the critic, V its value before the updates and R the return
-    (PPO's clipped value loss). Tokens that the policy's method leaves out are learned from all the same. Returns token_loss [N]."""
+    """max((v - R)^2, (clip(v, V - clip, V + clip) - R)^2) / 2 for the critic, V its value before the updates and R the
+    return (PPO's clipped value loss). Tokens that the policy's method leaves out are learned from all the same. Returns
+    token_loss [N]."""
 
     clip: float = 0.5  # verl
     model: ClassVar = "critic"

@@ -13,12 +13,12 @@ from rlvr.batch import Batch, ratio_at
 
 @dataclass(frozen=True)
 class SamplerRatio:
-    """How likely the trainer finds what the sampler drew: w = exp(old_logp - behavior_logp) at a level ("token", or "row": the mean
-    log-ratio of the row's tokens). `truncate`: min(w, high); else: w inside [low, high], 0 outside. Rows that no sampler drew weigh 1.
-    Zeros stay in the denominators. Returns token_weight [N].
+    """How likely the trainer finds what the sampler drew: w = exp(old_logp - behavior_logp) at a level ("token", or
+    "row": the mean log-ratio of the row's tokens). `truncate`: min(w, high); else: w inside [low, high], 0 outside.
+    Rows that no sampler drew weigh 1. Zeros stay in the denominators. Returns token_weight [N].
 
-    Truncated importance sampling (Yao et al., 2025, "Your efficient RL framework secretly brings you off-policy RL training"), and its
-    masked variant (IcePop, 2025).
+    Truncated importance sampling (Yao et al., 2025, "Your efficient RL framework secretly brings you off-policy RL
+    training"), and its masked variant (IcePop, 2025).
     """
 
     high: float = 2.0
@@ -49,8 +49,8 @@ class OnlyRight:
 
 @dataclass(frozen=True)
 class NotTruncated:
-    """0 for rows that hit a length limit, else 1: what an unfinished answer is worth cannot be told (DAPO's overlong filtering,
-    arXiv 2503.14476, section 3.4). Returns row_weight [R]."""
+    """0 for rows that hit a length limit, else 1: what an unfinished answer is worth cannot be told (DAPO's overlong
+    filtering, arXiv 2503.14476, section 3.4). Returns row_weight [R]."""
 
     needs: ClassVar = ("truncated",)
 

@@ -2,8 +2,8 @@
 
     loss = -sg(clip(q_t, 1 - clip_low, 1 + clip_high)) A_i logp_t        sg: no gradient through it
 
-Source: MiniMax-M1 (arXiv 2506.13585), eq. 4-5. The paper sets no lower bound (clip_low = 1) and tunes the upper one; ours, a weight of
-at most 5, is TRL's recommendation.
+Source: MiniMax-M1 (arXiv 2506.13585), eq. 4-5. The paper sets no lower bound (clip_low = 1) and tunes the upper one;
+ours, a weight of at most 5, is TRL's recommendation.
 """
 
 from __future__ import annotations

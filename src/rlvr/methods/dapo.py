@@ -42,8 +42,8 @@ def dapo(
 ) -> Method:
     """Clip higher, dynamic sampling, token mean, soft overlong punishment.
 
-    clip_low, clip_high: the paper's. overlong: whether long answers lose reward. buffer: over how many tokens before the limit;
-    None: a fifth of max_tokens, the paper's share.
+    clip_low, clip_high: the paper's. overlong: whether long answers lose reward. buffer: over how many tokens before
+    the limit; None: a fifth of max_tokens, the paper's share.
     """
     punish = (Overlong(buffer),) if overlong else ()
     return method.firm("dapo", keep=Informative(), reward=punish).prefer(

@@ -1,9 +1,10 @@
 """DPO, direct preference optimisation, on pairs.
 
-    loss = -log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref)))        L: sum of a row's log-probs; w preferred, l the other
+    loss = -log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref)))        L: sum of a row's log-probs; w preferred, l the
+    other
 
-Offline, pairs are played back from `task.meta["chosen"]` and `task.meta["rejected"]`; online, the best and the worst row of each
-sampled group are a pair. Source: arXiv 2305.18290.
+Offline, pairs are played back from `task.meta["chosen"]` and `task.meta["rejected"]`; online, the best and the worst
+row of each sampled group are a pair. Source: arXiv 2305.18290.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from rlvr.rollout.playback import Preferences
 
 fills = ("rollout", "derive", "row_weight", "loss", "reduction")
 paper = "Direct Preference Optimization, arXiv 2305.18290"
-# At margin 0 the loss has slope -beta / 2; laid on both rows of one token each, that is GRPO's gradient on groups of two.
+# At margin 0 the loss has slope -beta / 2; laid on both rows of one token each, that is GRPO's gradient on groups of
+# two.
 neutral = {
     "settings": {"beta": 1.0},
     "input": "twins_at_the_reference",

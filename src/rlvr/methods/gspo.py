@@ -3,7 +3,8 @@
     s_i = exp(mean over the row's tokens of logp_t - old_logp_t)
     loss = mean over rows of -min(s_i A_i, clip(s_i, 1 - clip_low, 1 + clip_high) A_i)
 
-Source: arXiv 2507.18071, eq. 5-7; bounds from its section 5.1. A mean log-ratio moves far less than a token's, hence the small bounds.
+Source: arXiv 2507.18071, eq. 5-7; bounds from its section 5.1. A mean log-ratio moves far less than a token's, hence
+the small bounds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,4 @@ def gspo(method: Method, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Met
 
     clip_low, clip_high: bounds of that ratio (the paper's 3e-4 and 4e-4).
     """
-    return method.firm("gspo", ratio=Ratio("row")).prefer(
-        "gspo", bounds=Clip(clip_low, clip_high), reduction=RowMean()
-    )
+    return method.firm("gspo", ratio=Ratio("row")).prefer("gspo", bounds=Clip(clip_low, clip_high), reduction=RowMean())

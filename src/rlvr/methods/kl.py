@@ -3,8 +3,8 @@
     in the loss:    + coef * k2 or k3 of (logp, ref_logp)
     in the reward:  - coef * (old_logp - ref_logp) at every token (k1)
 
-k1 in the loss is refused: its gradient does not know the reference. The reference is the policy as the run began; `refresh` copies the
-policy into it every so many steps. Estimators: Schulman, "Approximating KL divergence" (2020).
+k1 in the loss is refused: its gradient does not know the reference. The reference is the policy as the run began;
+`refresh` copies the policy into it every so many steps. Estimators: Schulman, "Approximating KL divergence" (2020).
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from rlvr.reward.penalties import KLInReward
 
 fills = ("terms", "reward")
 paper = "Approximating KL divergence (Schulman, 2020)"
-neutral = {"settings": {"coef": 0.0}, "equals": "grpo", "near": {"coef": 0.1}, "exact": False}  # its rows are no longer idle: sums run in another order
+neutral = {
+    "settings": {"coef": 0.0},
+    "equals": "grpo",
+    "near": {"coef": 0.1},
+    "exact": False,
+}  # its rows are no longer idle: sums run in another order
 
 
 @register("method")
@@ -36,6 +41,8 @@ def kl(
     """
     if where == "reward":
         if estimator not in (None, "k1"):
-            raise ValueError(f"in the reward the KL is k1, the log-ratio itself; estimator = {estimator!r} belongs in the loss")
+            raise ValueError(
+                f"in the reward the KL is k1, the log-ratio itself; estimator = {estimator!r} belongs in the loss"
+            )
         return method.firm("kl", reward=KLInReward(coef, refresh))
     return method.firm("kl", terms=KLToReference(coef, estimator or "k3", refresh))

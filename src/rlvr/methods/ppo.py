@@ -46,8 +46,8 @@ class CriticFirst:
 def ppo(method: Method, gamma: float = 1.0, lam: float = 1.0, value_clip: float = 0.5, warmup: int = 0) -> Method:
     """GAE against a critic that is trained in the same run.
 
-    gamma, lam: discount and trace of GAE. value_clip: how far a value may move in a step's updates before its loss stops paying.
-    warmup: steps in which only the critic learns.
+    gamma, lam: discount and trace of GAE. value_clip: how far a value may move in a step's updates before its loss
+    stops paying. warmup: steps in which only the critic learns.
     """
     return method.firm(
         "ppo",

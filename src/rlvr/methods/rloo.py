@@ -2,8 +2,8 @@
 
     A_i = r_i - mean of r_j over j != i in the group
 
-Source: "Back to Basics" (arXiv 2402.14740), eq. 5. The paper takes one plain policy-gradient step a batch; here GRPO's clipped loss
-stays, which has the same gradient on policy and holds when a batch is used for several updates.
+Source: "Back to Basics" (arXiv 2402.14740), eq. 5. The paper takes one plain policy-gradient step a batch; here GRPO's
+clipped loss stays, which has the same gradient on policy and holds when a batch is used for several updates.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     token_weight = min(exp(old_logp - behavior_logp), high)
 
 Corrects for a sampler whose numbers (or whose top-p, or whose age) differ from the trainer's.
-Source: Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025); high = 2 as there and in TRL.
+Source: Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025); high = 2 as there
+and in TRL.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ def shares(batch: Batch) -> dict[str, float]:
 
 
 def drowning(batch: Batch) -> str | None:
-    """A sentence where one part other than correctness decides alone, and pays a wrong row best; None where all is well."""
+    """A sentence where one part other than correctness decides alone, and pays a wrong row best; None where all is
+    well."""
     told = shares(batch)
     if len(told) < 2:
         return None
@@ -29,6 +30,7 @@ def drowning(batch: Batch) -> str | None:
     best = int(torch.where(known, reward, -torch.inf).argmax())
     wrong = "" if bool(batch["correct"][best]) else ", and the best-paid rollout is a wrong one"
     return (
-        f"reward part {part!r} supplies {share:.2%} of the parts' variance{wrong}; the others have no say. Scale it down: give "
-        f"it a weight near {(1 - share) ** 0.5:.1g} of its present one"
+        f"reward part {part!r} supplies {share:.2%} of the parts' variance{wrong}; the others have no say. Scale it "
+        f"down: give "
+        f"it a weight near {((1 - share) / share) ** 0.5:.1g} of its present one"
     )

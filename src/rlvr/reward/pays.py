@@ -15,9 +15,9 @@ from rlvr.batch import Batch
 class Pays:
     """What a right, a wrong and a truncated answer earn.
 
-    reward/correctness = wrong + score * (right - wrong): a score between 0 and 1 pays in proportion. `truncated` replaces `wrong`
-    for answers that hit a length limit and are wrong; a right one is right. Unknown verdicts pay nothing (the plan sees to it).
-    Returns {"correctness": [R]}.
+    reward/correctness = wrong + score * (right - wrong): a score between 0 and 1 pays in proportion. `truncated`
+    replaces `wrong` for answers that hit a length limit and are wrong; a right one is right. Unknown verdicts pay
+    nothing (the plan sees to it). Returns {"correctness": [R]}.
     """
 
     right: float = 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from rlvr.batch import Batch
@@ -29,7 +28,8 @@ class KLInReward:
 
 @dataclass(frozen=True)
 class Overlong:
-    """DAPO's soft punishment of length (arXiv 2503.14476, eq. 13), L tokens on the row's path, max_length the run's max_tokens:
+    """DAPO's soft punishment of length (arXiv 2503.14476, eq. 13), L tokens on the row's path, max_length the run's
+    max_tokens:
 
         0                                     L <= max_length - buffer
         (max_length - buffer - L) / buffer    up to max_length

@@ -15,20 +15,24 @@ class NoDemonstration(ValueError):
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """`task.meta["demo"]`: one text, or several; the first n of them, each a row that is not judged again but taken as right."""
+    """`task.meta["demo"]`: one text, or several; the first n of them, each a row that is not judged again but taken as
+    right."""
 
     async def __call__(self, tasks: Sequence[Task], n: int, world: World) -> AsyncIterator[Group]:
         for g, task in enumerate(tasks):
             told = task.meta.get("demo")
             texts = [told] if isinstance(told, str) else list(told or ())
             if not texts or not all(isinstance(t, str) for t in texts):
-                raise NoDemonstration(f'task {task.id} has no demonstration: put a text, or a list of texts, into its meta as "demo"')
+                raise NoDemonstration(
+                    f'task {task.id} has no demonstration: put a text, or a list of texts, into its meta as "demo"'
+                )
             yield played(world, g, task, [(text, "right") for text in texts[:n]])
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """`task.meta["chosen"]` and `task.meta["rejected"]`: a group of two rows, the first judged right, the second wrong."""
+    """`task.meta["chosen"]` and `task.meta["rejected"]`: a group of two rows, the first judged right, the second
+    wrong."""
 
     async def __call__(self, tasks: Sequence[Task], n: int, world: World) -> AsyncIterator[Group]:
         for g, task in enumerate(tasks):

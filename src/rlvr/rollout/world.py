@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rlvr.engine.protocol import Limits, Request, Sampler
-from rlvr.records import Chain, Group, Origin, Rollout, Task
+from rlvr.records import Chain, Group, Origin, Rollout, Status, Task
 
 
 class Renderer(Protocol):
@@ -26,7 +26,8 @@ class Rollouts(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """`key` is this round's source of random numbers; `verify` judges rollouts, for pieces that must know before they go on."""
+    """`key` is this round's source of random numbers; `verify` judges rollouts, for pieces that must know before they
+    go on."""
 
     sampler: Sampler
     renderer: Renderer
@@ -64,5 +65,5 @@ class World:
     def finish(self, chain: Chain, finish: str) -> Rollout:
         """End a chain after a sampler's finish code, with the policy's words decoded."""
         words = [i for i, o in zip(chain.ids[chain.fork_at :], chain.origin[chain.fork_at :]) if o == Origin.POLICY]
-        status = "finished" if finish == "stop" else "aborted" if finish == "aborted" else "truncated"
+        status: Status = "finished" if finish == "stop" else "aborted" if finish == "aborted" else "truncated"
         return chain.end(status, finish, self.renderer.decode(words))

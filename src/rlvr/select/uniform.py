@@ -21,7 +21,8 @@ class Selector(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Without replacement: no task comes a second time before every task has come once; each epoch has its own order."""
+    """Without replacement: no task comes a second time before every task has come once; each epoch has its own
+    order."""
 
     def start(self, tasks: Sequence[Task], seed: int) -> UniformSelector:
         """tasks: what there is, without golds. Raises ValueError when there are none."""
@@ -44,7 +45,7 @@ class UniformSelector:
         return order
 
     def choose(self, n: int) -> list[Task]:
-        out = []
+        out: list[Task] = []
         while len(out) < n:
             if self.at == len(self.order):
                 self.epoch, self.at = self.epoch + 1, 0

@@ -191,7 +191,7 @@ def _kind(x: object) -> str:
         return "true or false"
     if isinstance(x, int | float):
         return "a number"
-    name = {str: "text", list: "list", dict: "object"}[type(x)]
+    name = "text" if isinstance(x, str) else "list" if isinstance(x, list) else "object"
     return f"empty {name}" if not x else {"text": "a text", "list": "a list", "object": "an object"}[name]
 
 
