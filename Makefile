@@ -1,12 +1,13 @@
 # make quickstart   train the bundled model in about a minute, from nothing
 # make test         the whole test suite, from nothing
+# make docs         pages that are made from the code
 # Each makes the environment it needs. Choose another interpreter or place: make PYTHON=python3.12 VENV=/tmp/env test
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 OUT ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: quickstart test lint types check clean organisms
+.PHONY: quickstart test lint types check clean organisms docs
 
 quickstart: $(VENV)/installed
 	$(BIN)/rlvr train quickstart --out $(OUT)
@@ -37,3 +38,7 @@ $(VENV)/installed: pyproject.toml constraints.txt
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Pages that are made from the code.
+docs: $(VENV)/installed
+	$(BIN)/python -m rlvr.pairs > docs/stacking.md

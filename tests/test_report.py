@@ -32,7 +32,7 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'>&lt;<!
 
 
 def info(folder: Path, **changes: object) -> RunInfo:
-    run = RunInfo(folder, "first try", "tiny", "grpo,gapo", 20, "slot  piece\nloss  clipped", 7, 1000.0)
+    run = RunInfo(folder, "first try", "tiny", "grpo,dapo", 20, "slot  piece\nloss  clipped", 7, 1000.0)
     return replace(run, **changes)  # type: ignore[arg-type]
 
 

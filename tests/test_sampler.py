@@ -420,6 +420,7 @@ def test_publish_in_the_middle_ends_rows_with_what_they_have():
         for _ in range(8):
             await asyncio.sleep(0)
         sampler.publish(2)
+        assert sampler._rows.layers == []
         late = await sampler.sample(Request([15], 4, 9))
         return [*[await a for a in asked], late]
 
@@ -531,6 +532,9 @@ def test_cancelled_requests_leave_and_the_others_do_not_notice():
             await asyncio.sleep(0)
         asked[0].cancel()  # live
         asked[5].cancel()  # waiting
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert requests[0] not in [row.request for row in sampler._live]  # it costs nothing any more
         return await asyncio.gather(*asked, return_exceptions=True)
 
     out = asyncio.run(scene())

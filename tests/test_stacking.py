@@ -51,7 +51,7 @@ def problems(text, settings=None):
     ("text", "calls"),
     [
         ("grpo", [("grpo", {})]),
-        (" grpo , gapo ( high_max = 0.28 ) ", [("grpo", {}), ("gapo", {"high_max": 0.28})]),
+        (" grpo , dapo ( clip_high = 0.28 ) ", [("grpo", {}), ("dapo", {"clip_high": 0.28})]),
         ("a(x=-1e-3,y=None,z=True),b", [("a", {"x": -0.001, "y": None, "z": True}), ("b", {})]),
         ("a(x=(2, 5), y=[1], z={'k': 1})", [("a", {"x": (2, 5), "y": [1], "z": {"k": 1}})]),
         ("a(x='b,c(d)', y=\"it's\")", [("a", {"x": "b,c(d)", "y": "it's"})]),
@@ -68,21 +68,21 @@ def test_what_a_text_says(text, calls):
     ("text", "says"),
     [
         ("", "a name is missing"),
-        ("grpo,,gapo", "a name is missing"),
+        ("grpo,,dapo", "a name is missing"),
         ("grpo,", "a name is missing"),
-        ("grpo gapo", "'grpo gapo' is not a name"),
-        ("gapo(0.28)", "arguments are given by name"),
-        ("gapo(**{'a': 1})", "arguments are given by name"),
-        ("gapo(high=0.28", "is not closed"),
-        ("gapo(high=)", "cannot be read"),
-        ("gapo(a=1)(b=2)", "cannot be read"),
-        ("gapo(a=1)+x(b=2)", "cannot be read"),
-        ("gapo(level=token)", "write level='token'"),
-        ("gapo(on=true)", "write on=True"),
-        ("gapo(a=open('f'))", "is not a literal"),
-        ("gapo(a=[x for x in (1,)])", "is not a literal"),
-        ("gapo(" + "(" * 9000 + ")" * 9000 + ")", "cannot be read"),
-        ("gapo(a=" + "-" * 9000 + "1)", "gapo"),
+        ("grpo dapo", "'grpo dapo' is not a name"),
+        ("dapo(0.28)", "arguments are given by name"),
+        ("dapo(**{'a': 1})", "arguments are given by name"),
+        ("dapo(high=0.28", "is not closed"),
+        ("dapo(high=)", "cannot be read"),
+        ("dapo(a=1)(b=2)", "cannot be read"),
+        ("dapo(a=1)+x(b=2)", "cannot be read"),
+        ("dapo(level=token)", "write level='token'"),
+        ("dapo(on=true)", "write on=True"),
+        ("dapo(a=open('f'))", "is not a literal"),
+        ("dapo(a=[x for x in (1,)])", "is not a literal"),
+        ("dapo(" + "(" * 9000 + ")" * 9000 + ")", "cannot be read"),
+        ("dapo(a=" + "-" * 9000 + "1)", "dapo"),
     ],
 )
 def test_a_text_that_cannot_be_read_is_answered_with_a_short_sentence(text, says):
@@ -106,7 +106,7 @@ def test_every_item_that_cannot_be_read_is_told():
 
 
 def test_a_call_prints_as_it_is_written():
-    assert str(parse_call("gapo( high = 0.28,name='x' )")) == "gapo(high=0.28, name='x')"
+    assert str(parse_call("dapo( high = 0.28,name='x' )")) == "dapo(high=0.28, name='x')"
 
 
 # ---- against what is registered --------------------------------------------------------------------------
@@ -158,13 +158,13 @@ def test_saying_one_setting_twice_is_allowed_only_when_both_agree(papers):
 
 
 def test_settings_of_a_paper_outside_the_stack_are_refused_by_name():
-    assert "gapo is not in the stack (grpo)" in problems("grpo", {"gapo": {"high_max": 0.3}})
+    assert "dapo is not in the stack (grpo)" in problems("grpo", {"dapo": {"clip_high": 0.3}})
 
 
 def test_all_problems_are_told_with_the_place_where_each_was_said(papers):
     with pytest.raises(StackError) as caught:
-        read_stack("grpo(clip=1)", {"grpo": {"clap": 1}, "gapo": {}})
-    assert {p.keys[0] for p in caught.value.problems} == {"method", "papers.grpo.clap", "papers.gapo"}
+        read_stack("grpo(clip=1)", {"grpo": {"clap": 1}, "dapo": {}})
+    assert {p.keys[0] for p in caught.value.problems} == {"method", "papers.grpo.clap", "papers.dapo"}
 
 
 # ---- building --------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ def _winner(slot: str, rivals: Sequence[Placed], notes: list[str]) -> Placed:
             continue
         if len(different) == 1:
             for p in rivals:
-                if p.strength == "prefer" and p.piece != different[0].piece:
+                if strength == "firm" and p.strength == "prefer" and p.piece != different[0].piece:
                     notes.append(f"{p.paper} would prefer {slot} = {p.piece}; {different[0].paper}'s setting stands")
             return different[0]
         a, b = different[:2]

@@ -490,7 +490,7 @@ def _refuse_pairs(stack: Stack) -> None:
         for word, why in getattr(p.piece, "refuses", {}).items():
             for q in stack:
                 words = {q.slot, *_writes(q), *getattr(q.piece, "properties", ())}
-                if q.paper != p.paper and q.strength == "firm" and word in words:
+                if q is not p and q.paper != p.paper and q.strength == "firm" and word in words:
                     raise Contradiction(f"{p.paper} cannot be stacked with {q.paper}: {why}")
 
 

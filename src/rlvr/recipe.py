@@ -1,11 +1,11 @@
 """A recipe: everything that a run needs to know, in one flat TOML file.
 
     model = "nano"
-    method = "grpo,gapo"
+    method = "dapo,gspo"
     tasks = "running_sums"
 
-    [papers.gapo]
-    high_max = 0.28
+    [papers.gspo]
+    clip_high = 4e-4
 
 `load_recipe` finds it, applies `--set key=value`, and reports everything that is wrong in one go: where it stands, what
 was given, what is wanted. Nothing here imports torch.
@@ -89,7 +89,7 @@ class Recipe(BaseModel):
     model: str = "nano"
     """a bundled or added model, a folder, or a hub id such as Qwen/Qwen3-0.6B"""
     method: str = "grpo"
-    """papers to stack, in any order, e.g. "grpo,gapo(high_max=0.28)"; grpo is implied"""
+    """papers to stack, in any order, e.g. "dapo,gspo(clip_high=4e-4)"; grpo is implied"""
     verifier: str | None = None
     """how answers are checked, e.g. "hash_marker(marker='#')" or "path.py:f"; unset: as each task says"""
     prompt: str | None = None
@@ -159,7 +159,7 @@ class Recipe(BaseModel):
     tasks: Source
     """where tasks come from: a name, a .jsonl file, or a table with `name` and the source's arguments"""
     papers: dict[str, dict[str, Any]] = {}
-    """settings of papers by name: [papers.gapo] high_max = 0.28"""
+    """settings of papers by name: [papers.dapo] clip_high = 0.3"""
     pays: Pays = Pays()
     """what right, wrong and truncated answers earn"""
     parts: dict[str, float] = {}
@@ -363,7 +363,7 @@ def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
     except ValueError:  # not TOML, or several keys
         keys = []
     if not equals or not keys:
-        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.gapo.high_max=0.3")
+        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.dapo.clip_high=0.3")
     try:
         value: Any = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
     except tomllib.TOMLDecodeError:

@@ -45,8 +45,8 @@ def rlvr(
     Start here:
       rlvr train quickstart        a learning curve in minutes, on this machine
       rlvr list method             the papers that there are
-      rlvr explain gapo            what one of them does: formula and settings
-      rlvr train quickstart --method "+gapo(high_max=0.3)"
+      rlvr explain dapo            what one of them does: formula and settings
+      rlvr train quickstart --method "+dapo(clip_high=0.3)"
       rlvr report runs/*           compare runs
 
     Every verb has examples: rlvr train --help

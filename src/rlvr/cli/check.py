@@ -22,7 +22,7 @@ def check(
 
     \b
     Examples:
-      rlvr check gapo
+      rlvr check dapo
       rlvr check my_paper.py:my_paper
 
     Exits with 1 when a law is broken.

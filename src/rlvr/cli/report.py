@@ -25,7 +25,7 @@ def report(
     \b
     Examples:
       rlvr report runs/quickstart-20250101-120000 --open
-      rlvr report runs/grpo runs/gapo --out comparison.html
+      rlvr report runs/grpo runs/dapo --out comparison.html
       rlvr report runs/* --json
     """
     if len(runs) == 1:

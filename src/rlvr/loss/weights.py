@@ -27,6 +27,7 @@ class SamplerRatio:
     level: Literal["token", "row"] = "token"
     needs: ClassVar = ("old_logp", "behavior_logp")
     properties: ClassVar = ("corrects=sampler",)
+    refuses: ClassVar = {"corrects=sampler": "both correct for the sampler, and twice is once too often"}
 
     def __call__(self, batch: Batch) -> Tensor:
         drawn = torch.isfinite(batch["behavior_logp"])

@@ -1,0 +1,271 @@
+"""What an answer consists of, once it has been read.
+
+Named tuples, because thousands are made in a second. Their classes tell them apart, never `==`: two of different
+classes with the same fields are equal as tuples.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple, TypeAlias
+
+from rlvr.verify.math.limits import FOLDED_BITS, Fault
+
+Exact: TypeAlias = int | Fraction
+
+
+# Formulas that have a value
+
+
+class Num(NamedTuple):
+    """An exact number."""
+
+    value: Exact
+
+
+class Dec(NamedTuple):
+    """A number written with a decimal point, and how many significant digits it shows."""
+
+    value: Exact
+    digits: int
+
+
+class Var(NamedTuple):
+    name: str  # "x", "x_1", "alpha", "f(x)"
+
+
+class Const(NamedTuple):
+    name: str  # "pi", "e", "i", "inf"
+
+
+class Sign(NamedTuple):
+    """What \\pm (1) or \\mp (-1) stands for; all in one answer switch together."""
+
+    value: int
+
+
+class Sum(NamedTuple):
+    terms: tuple[Node, ...]
+
+
+class Prod(NamedTuple):
+    tops: tuple[Node, ...]
+    bottoms: tuple[Node, ...]
+
+
+class Neg(NamedTuple):
+    arg: Node
+
+
+class Pow(NamedTuple):
+    base: Node
+    exponent: Node
+
+
+class Call(NamedTuple):
+    name: str  # "sin", "abs", "factorial", "binom", "log" (with its base as second argument) ...
+    args: tuple[Node, ...]
+
+
+class Percent(NamedTuple):
+    arg: Node
+
+
+class Degree(NamedTuple):
+    arg: Node
+
+
+class Based(NamedTuple):
+    """Digits in a base, as in 101_2."""
+
+    digits: str
+    base: int
+
+
+# What is made of them
+
+
+class Unit(NamedTuple):
+    dims: tuple[tuple[str, int], ...]  # (("kg", 1), ("s", -2)), sorted
+    factor: Fraction  # to the base units
+    turns: int = 0  # the factor has pi to this power: degrees
+
+
+class Quantity(NamedTuple):
+    value: Node
+    unit: Unit
+
+
+class Text(NamedTuple):
+    words: str
+
+
+class Tuple(NamedTuple):
+    """Ordered things in brackets; two of them may be the ends of an interval."""
+
+    opened: str  # ( [ ] <
+    items: tuple[Node, ...]
+    closed: str
+
+
+class Many(NamedTuple):
+    """Several answers: `3, 8`, `3 or 8`, `\\pm 3`."""
+
+    items: tuple[Node, ...]
+
+
+class Set(NamedTuple):
+    items: tuple[Node, ...]
+
+
+class Span(NamedTuple):
+    """One piece of a set of real numbers."""
+
+    low: Node
+    low_in: bool
+    high: Node
+    high_in: bool
+
+
+class RealSet(NamedTuple):
+    parts: tuple[Span, ...]
+    name: str | None = None  # of the variable, where it came as an inequality
+
+
+class Matrix(NamedTuple):
+    rows: tuple[tuple[Node, ...], ...]
+
+
+class Equation(NamedTuple):
+    left: Node
+    right: Node
+
+
+class Inequality(NamedTuple):
+    """left op right, op being one of < <= !="""
+
+    left: Node
+    op: str
+    right: Node
+
+
+class Labelled(NamedTuple):
+    """`x = 5`, `D = (0, 3)`, `(p, q) = (3, 2)`: a value with the name of what it is; one name, or one for each part."""
+
+    names: tuple[str, ...]
+    value: Node
+
+
+class Chain(NamedTuple):
+    """`2 + 3 = 5`: things said to be equal."""
+
+    parts: tuple[Node, ...]
+
+
+class Ratio(NamedTuple):
+    parts: tuple[Node, ...]
+
+
+class Time(NamedTuple):
+    """A time of day, or a ratio that looks like one."""
+
+    fields: tuple[int, ...]  # hour, minute and perhaps second
+    half: str = ""  # "am", "pm"
+
+
+class Either(NamedTuple):
+    """A text that people read in more than one way."""
+
+    readings: tuple[Node, ...]
+
+
+Node: TypeAlias = (
+    Num | Dec | Var | Const | Sign | Sum | Prod | Neg | Pow | Call | Percent | Degree | Based
+    | Quantity | Text | Tuple | Many | Set | RealSet | Matrix | Equation | Inequality | Labelled | Chain | Ratio | Time
+    | Either
+)  # fmt: skip
+
+SCALARS = frozenset([Num, Dec, Var, Const, Sign, Sum, Prod, Neg, Pow, Call, Percent, Degree, Based])
+ONE = Num(1)
+INFINITY = Const("inf")
+
+
+def bits(value: Exact) -> int:
+    """The length of an exact number's longer part."""
+    if type(value) is int:
+        return value.bit_length()
+    return max(value.numerator.bit_length(), value.denominator.bit_length())
+
+
+def whole(value: Exact) -> Exact:
+    """The same number, as an int where it is one: they compute ten times faster."""
+    return value.numerator if value.denominator == 1 else value
+
+
+def is_exact(node: Node) -> bool:
+    return type(node) is Num or type(node) is Dec
+
+
+# Constructors that compute at once what is a small exact number
+
+
+def add(terms: list[Node]) -> Node:
+    if len(terms) == 1:
+        return terms[0]
+    if all(type(t) is Num or type(t) is Dec for t in terms):
+        total: Exact = 0
+        for term in terms:
+            total += term.value  # type: ignore[union-attr]
+            if bits(total) > FOLDED_BITS:
+                return Sum(tuple(terms))
+        return Num(whole(total))
+    return Sum(tuple(terms))
+
+
+def multiply(tops: list[Node], bottoms: list[Node]) -> Node:
+    """The product of `tops` over the product of `bottoms`. Raises Fault where one of these is 0."""
+    if not bottoms and len(tops) == 1:
+        return tops[0]
+    for node in bottoms:
+        if is_exact(node) and not node.value:  # type: ignore[union-attr]
+            raise Fault("unparsable", "division by zero")
+    if all(type(t) is Num or type(t) is Dec for t in tops) and all(type(t) is Num or type(t) is Dec for t in bottoms):
+        total: Exact = 1
+        for node in tops:
+            total *= node.value  # type: ignore[union-attr]
+            if bits(total) > FOLDED_BITS:
+                return Prod(tuple(tops), tuple(bottoms))
+        for node in bottoms:
+            total = Fraction(total) / node.value  # type: ignore[union-attr]
+            if bits(total) > FOLDED_BITS:
+                return Prod(tuple(tops), tuple(bottoms))
+        return Num(whole(total))
+    return Prod(tuple(tops), tuple(bottoms))
+
+
+def negate(node: Node) -> Node:
+    if type(node) is Num:
+        return Num(-node.value)
+    if type(node) is Dec:
+        return Dec(-node.value, node.digits)
+    if type(node) is Neg:
+        return node.arg
+    return Neg(node)
+
+
+def power(base: Node, exponent: Node) -> Node:
+    if is_exact(base) and is_exact(exponent):
+        b: Exact = base.value  # type: ignore[union-attr]
+        e: Exact = exponent.value  # type: ignore[union-attr]
+        if e.denominator == 1 and abs(e.numerator) * max(1, bits(b) - 1) <= FOLDED_BITS:
+            if not b and e < 0:
+                raise Fault("unparsable", "division by zero")
+            return Num(whole(Fraction(b) ** e.numerator))
+    return Pow(base, exponent)
+
+
+def factorial(node: Node) -> Node:
+    if is_exact(node) and node.value.denominator == 1 and 0 <= node.value <= 100:  # type: ignore[union-attr]
+        return Num(math.factorial(node.value.numerator))  # type: ignore[union-attr]
+    return Call("factorial", (node,))

@@ -1,0 +1,48 @@
+"""Which papers must stack and which must be refused, written by hand from what each paper defines."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from rlvr.pairs import stack_pairs, table
+
+# What two papers both define, or one needs and the other takes away: refused, with a sentence that names this.
+ADVANTAGE = ("dr_grpo", "rloo", "reinforce_pp", "ppo")  # each defines the advantage
+LOSS = ("cispo", "rejection", "dpo")  # each defines another loss (sft has rejection's)
+NO_ADVANTAGE = ("sft", "rejection", "dpo")  # their losses read neither advantage nor ratio
+REQUIRED_REFUSALS: dict[frozenset[str], str] = {
+    **{frozenset(p): "both define the advantage" for p in itertools.combinations(ADVANTAGE, 2)},
+    **{frozenset(p): "both define the loss" for p in itertools.combinations(LOSS, 2)},
+    **{frozenset((a, b)): "nothing in this stack reads it" for a in ADVANTAGE for b in NO_ADVANTAGE},
+    **{frozenset(("gspo", b)): "nothing in this stack reads it" for b in NO_ADVANTAGE},
+    frozenset(("sft", "cispo")): "both define the loss",
+    frozenset(("sft", "dpo")): "both define the",  # loss and rollout
+    frozenset(("dr_grpo", "dpo")): "both define the reduction",
+    frozenset(("tis", "mis")): "both correct for the sampler",
+    frozenset(("tis", "dpo")): "a preference is one number a pair",
+    frozenset(("mis", "dpo")): "a preference is one number a pair",
+    frozenset(("dapo", "sft")): "dapo sets reward",  # its overlong part pays nobody
+    frozenset(("dapo", "rejection")): "dapo sets reward",
+}
+KNOWN = {
+    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "dapo", "kl", "entropy_bonus", "mask_truncated"
+}  # fmt: skip
+
+
+def test_the_generated_table_is_the_one_written_by_hand() -> None:
+    pairs = {frozenset((p.one, p.other)): p.refusal for p in stack_pairs(sorted(KNOWN))}
+    assert {pair for pair, refusal in pairs.items() if refusal} == set(REQUIRED_REFUSALS)
+
+
+@pytest.mark.parametrize("pair", REQUIRED_REFUSALS, ids=lambda p: "+".join(sorted(p)))
+def test_each_refusal_says_why_and_names_both(pair: frozenset[str]) -> None:
+    (got,) = stack_pairs(sorted(pair))
+    assert got.refusal is not None
+    assert REQUIRED_REFUSALS[pair] in got.refusal
+    assert all(name in got.refusal for name in pair)
+
+
+def test_the_page_in_the_docs_is_the_generated_one() -> None:
+    page = Path(__file__).parents[1] / "docs" / "stacking.md"
+    assert page.read_text() == table(stack_pairs()), "run: make docs"
