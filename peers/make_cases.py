@@ -144,7 +144,7 @@ def cases() -> dict[str, Case]:
         "plain-5": random_case(5, square, "four groups of four; nothing but the policy's tokens", tools=False, empty=False),
         "pairs-6": random_case(6, [i // 2 for i in range(12)], "six groups of two", tools=False, empty=False),
         "alone": hand_case("a group of one, beside a group of two", [0, 1, 1], [1.0, 1.0, 0.0], [[0.0], [0.0], [0.0]]),
-        "silent": hand_case("three equal rewards of 0.1", [0, 0, 0], [0.1, 0.1, 0.1], [[0.0], [0.0], [0.0]]),
+        "silent": hand_case("eight equal rewards of 0.7", [0] * 8, [0.7] * 8, [[0.0]] * 8),
         "close": hand_case(
             "rewards that differ in the fifth place", [0, 0, 1, 1], [0.5, 0.50001, 1.0, 0.99999], [[0.0]] * 4
         ),
@@ -161,11 +161,11 @@ def cases() -> dict[str, Case]:
             known=[True, True, False, True],
         ),
         "two-tokens": hand_case(
-            "sampler ratios of 2 and 1/4 in one row, of 1 in the other",
+            "trainer over sampler 1.5 and 1/4 in one row, 1 in the other",
             [0, 0],
             [1.0, 0.0],
             [[0.0, 0.0], [0.0, 0.0]],
-            sampler_gap=[[math.log(2.0), -far], [0.0, 0.0]],
+            sampler_gap=[[math.log(1.5), -far], [0.0, 0.0]],
         ),
     }
 

@@ -18,11 +18,14 @@ Number = int | Fraction
 Situation = Callable[[Random], tuple[str, Number, int]]  # random numbers -> (question, answer, steps)
 PER_SITUATION = 5
 SITUATIONS: list[Situation] = []
-NAMES = (
-    "Ada Amir Anouk Bela Bruno Carla Chen Dalia Dario Elif Emeka Esther Farid Fiona Goran Hana Hugo Ines Ivo"
-    " JanaJonas KavyaKofi Lena Lior Malik Marta Mei Nadia Nils Olga Omar Paula Pavel Priya Quinn Rafa Rosa Sami"
-    " SelmaTariq Tessa Uma ViktorWanda Yara Yusuf Zoe"
-).split()
+# fmt: off
+NAMES = [
+    "Ada", "Amir", "Anouk", "Bela", "Bruno", "Carla", "Chen", "Dalia", "Dario", "Elif", "Emeka", "Esther", "Farid",
+    "Fiona", "Goran", "Hana", "Hugo", "Ines", "Ivo", "Jana", "Jonas", "Kavya", "Kofi", "Lena", "Lior", "Malik",
+    "Marta", "Mei", "Nadia", "Nils", "Olga", "Omar", "Paula", "Pavel", "Priya", "Quinn", "Rafa", "Rosa", "Sami",
+    "Selma", "Tariq", "Tessa", "Uma", "Viktor", "Wanda", "Yara", "Yusuf", "Zoe",
+]
+# fmt: on
 
 
 def situation(f: Situation) -> Situation:

@@ -45,8 +45,8 @@ def table(pairs: Sequence[Pair]) -> str:
     lines = [
         "# What stacks",
         "",
-        "Made by `python -m rlvr.pairs`; a test holds it against a list written by hand. `+` two papers stack, in either",
-        "order, each at its default settings; `-` they are refused, by the sentence below.",
+        "Made by `python -m rlvr.pairs`; a test holds it against a list written by hand. `+` two papers stack, in",
+        "either order, each at its default settings; `-` they are refused, by the sentence below.",
         "",
         "| |" + "|".join(str(i + 1) for i in range(len(papers))) + "|",
         "|---|" + "---|" * len(papers),

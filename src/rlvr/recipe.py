@@ -1,11 +1,11 @@
 """A recipe: everything that a run needs to know, in one flat TOML file.
 
     model = "nano"
-    method = "dapo,gspo"
+    method = "rloo,gspo"
     tasks = "running_sums"
 
     [papers.gspo]
-    clip_high = 4e-4
+    clip_high = 5e-4
 
 `load_recipe` finds it, applies `--set key=value`, and reports everything that is wrong in one go: where it stands, what
 was given, what is wanted. Nothing here imports torch.
@@ -89,7 +89,7 @@ class Recipe(BaseModel):
     model: str = "nano"
     """a bundled or added model, a folder, or a hub id such as Qwen/Qwen3-0.6B"""
     method: str = "grpo"
-    """papers to stack, in any order, e.g. "dapo,gspo(clip_high=4e-4)"; grpo is implied"""
+    """papers to stack, in any order, e.g. "rloo,gspo(clip_high=5e-4)"; grpo is implied"""
     verifier: str | None = None
     """how answers are checked, e.g. "hash_marker(marker='#')" or "path.py:f"; unset: as each task says"""
     prompt: str | None = None

@@ -1,4 +1,4 @@
-"""A stack as text, `dapo,gspo(clip_high=4e-4),tis`, and the Method that it names.
+"""A stack as text, `dapo,rloo,tis(high=3.0)`, and the Method that it names.
 
     stack    call {, call}                 in any order; grpo is implied when the list names no base
     call     name [(key=literal, ...)]     a verifier's spec is one call: hash_marker(marker='#')
@@ -51,7 +51,7 @@ class StackError(ValueError):
 
 
 class Call(NamedTuple):
-    """A name with settings, as in `gspo(clip_high=4e-4)`."""
+    """A name with settings, as in `tis(high=3.0)`."""
 
     name: str
     settings: dict[str, Any]
@@ -85,7 +85,7 @@ def parse_call(text: str) -> Call:
     """One `name(key=literal, ...)`. Raises StackError."""
     text = text.strip()
     if not text:
-        raise StackError('a name is missing: write names with commas between them, e.g. "dapo,gspo(clip_high=4e-4)"')
+        raise StackError('a name is missing: write names with commas between them, e.g. "rloo,gspo(clip_high=5e-4)"')
     name, bracket, rest = text.partition("(")
     name = name.strip()
     if not NAME.fullmatch(name):

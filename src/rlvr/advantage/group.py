@@ -20,7 +20,7 @@ class GroupNorm:
     """
 
     std: bool = True
-    eps: float = 1e-6  # as in TRL and verl
+    eps: float = 1e-6  # as in verl
     needs: ClassVar = ("reward", "group", "known", "episode")
     gives: ClassVar = ("row_advantage",)
 

@@ -35,7 +35,7 @@ def train(
     Examples:
       rlvr train quickstart
       rlvr train quickstart --dry-run
-      rlvr train quickstart --method "dapo,gspo(clip_high=4e-4)" --seed 1
+      rlvr train quickstart --method "rloo,gspo(clip_high=5e-4)" --seed 1
       rlvr train quickstart --method "+my_paper.py:my_paper"
       rlvr train quickstart --set lr=1e-4 --set papers.grpo.clip_high=0.28
       rlvr train my_recipe.toml --model Qwen/Qwen3-0.6B --out runs/first

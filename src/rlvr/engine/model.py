@@ -95,16 +95,17 @@ class LanguageModel:
             if self._cache_name is None:
                 raise Unsupported(f"{type(self.model).__name__} takes no cache of keys and values")
             arguments[self._cache_name] = cache
-        return self._body(**arguments).last_hidden_state
+        states = getattr(self._body(**arguments), "last_hidden_state", None)
+        if states is None:
+            raise Unsupported(f"{type(self._body).__name__}, the body of the model, gives no last_hidden_state")
+        return states
 
     def hidden(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """[B, L, d] last hidden states of right-padded rows ids [B, L] long; lengths [B], each at least 1. Autograd
-        is on.
+        """[B, L, d] last hidden states of right-padded rows ids [B, L], lengths [B] of at least 1. Autograd is on.
 
         Real tokens are what they would be alone, states of padding mean nothing. No mask is needed for that: padding
-        comes last, and a causal model's tokens see only what comes before them (checked when the wrapper is built).
-        So attention keeps its fast causal kernels, and no padding query is left without a single key, which ends in
-        nan.
+        comes last, and a causal model's tokens see only what comes before them (checked when the wrapper is built). So
+        attention keeps its fast causal kernels, and no query of padding is left without any key, which can give nan.
         """
         if ids.shape[0] != len(lengths):
             raise ValueError(f"{len(lengths)} lengths for {ids.shape[0]} rows of ids")

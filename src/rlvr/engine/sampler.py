@@ -71,8 +71,7 @@ class TorchSampler:
         """Continues request.ids; cancelling it frees its row.
 
         Raises ValueError for a request that makes no sense, Unsupported for a stream that nobody computes,
-        FloatingPointError if the model gives logits that are not finite, MemoryError if the rows do not fit into
-        memory.
+        FloatingPointError if the model's logits are not finite, MemoryError if the rows do not fit into memory.
         """
         ids = self._checked(request)
         room = request.max_new if self.lm.context is None else min(request.max_new, self.lm.context - len(ids))
@@ -201,7 +200,7 @@ class TorchSampler:
             ints, floats, stops = [], [], []
             for row in entering:
                 r = row.request
-                ints.append((wrap(r.key), len(row.ids) - self._tick, self._tick, row.slot, r.top_k or self.lm.vocab))
+                ints.append((wrap(r.key), len(row.ids) - self._tick, self._tick, row.slot, r.top_k))
                 floats.append((r.temperature, r.top_p))
                 stops.append([*r.stop_ids] + [-1] * (self._stops.shape[1] - len(r.stop_ids)))
             for table, values in ((self._ints, ints), (self._floats, floats), (self._stops, stops)):
@@ -292,25 +291,24 @@ def draw(
     greedy: bool = True,
     entropy: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Tokens [B] and [3, B] of (logp, plain_logp, entropy) from logits [B, V] and Gumbel noise [B, V]; see
-    `protocol.Sample`.
+    """Tokens [B] and [3, B] of (logp, plain_logp, entropy), as in `protocol.Sample`, from logits and noise [B, V].
 
-    temperature [B], 0 for greedy rows (noise may be None if all are); top_k [B] at least 1, then top_p [B], cut the
-    tempered distribution as Hugging Face's warpers do: top_k keeps ties, top_p keeps the smallest set whose
-    probability reaches it. None means no cut. greedy and entropy say whether some row needs that (entropy reads 0
-    otherwise). A row whose logits hold nan or +inf, or nothing but -inf, has a plain_logp that is not finite.
+    noise: Gumbel's, None if all rows are greedy. temperature [B], 0 for greedy rows. top_k [B], 0 for off, then top_p
+    [B], 1 for off, cut the tempered distribution as Hugging Face's warpers do: top_k keeps ties, top_p keeps the
+    smallest set whose probability reaches it. None means that no row is cut; greedy and entropy say whether some row
+    needs that (entropy reads 0 otherwise). A row whose logits hold nan or +inf, or nothing but -inf, has a plain_logp
+    that is not finite.
     """
     heat = torch.where(temperature > 0, temperature, 1) if greedy else temperature
     plain = torch.log_softmax(logits / heat[:, None], -1)
     kept = plain
     if top_k is not None:
-        most = top_k.clamp(max=logits.shape[1])
-        least = kept.topk(int(most.max()), -1).values.gather(1, most[:, None] - 1)
-        kept = kept.masked_fill(kept < least, -torch.inf)
+        rank = top_k.clamp(1, logits.shape[1])[:, None]
+        least = kept.topk(int(rank.max()), -1).values.gather(1, rank - 1)
+        kept = kept.masked_fill((kept < least) & (top_k > 0)[:, None], -torch.inf)
     if top_p is not None:
-        p, order = torch.softmax(kept, -1).sort(stable=True, dim=-1, descending=True)
-        reached = (p.cumsum(-1) - p >= top_p[:, None]) & (top_p < 1)[:, None]
-        kept = kept.masked_fill(torch.empty_like(reached).scatter_(1, order, reached), -torch.inf)
+        outside = _outside_nucleus(torch.softmax(kept, -1), top_p) & (top_p < 1)[:, None]
+        kept = kept.masked_fill(outside, -torch.inf)
     real = plain if kept is plain else torch.log_softmax(kept, -1)
     score = logits if noise is None else real + noise
     if greedy and noise is not None:
@@ -321,3 +319,17 @@ def draw(
         logp = torch.where(temperature > 0, logp, 0)
     nats = torch.special.entr(plain.exp()).sum(-1) if entropy else torch.zeros_like(logp)
     return tokens[:, 0], torch.stack([logp, plain.gather(1, tokens)[:, 0], nats])
+
+
+def _outside_nucleus(p: Tensor, top_p: Tensor) -> Tensor:
+    """[B, V] bool: tokens outside the smallest set that reaches top_p [B]; of equals the lower ids are inside."""
+    # nearly always a few tokens suffice, and sorting all of them costs more than the rest of a draw
+    for size in (min(1024, p.shape[1]), p.shape[1]):
+        best = p.topk(size, -1).values
+        inside = best.cumsum(-1) - best < top_p[:, None]
+        if not (inside[:, -1] & (top_p < 1)).any():
+            break
+    least = best.gather(1, inside.sum(-1, keepdim=True).clamp(min=1) - 1)
+    equals = p == least
+    room = (inside & (best == least)).sum(-1, keepdim=True)
+    return (p < least) | equals & (equals.cumsum(-1) > room)

@@ -1,7 +1,7 @@
 """REINFORCE++: no groups; returns are whitened over all tokens of the rollout batch.
 
-    G_t = sum over k >= t of gamma^(k-t) r_k        r_k token rewards (a KL part, say); the row's own reward comes at
-    its last token A_t = (G_t - mean) / sqrt(var + eps)            over every token of the batch
+    G_t = sum over k >= t of gamma^(k-t) r_k        r_k token rewards (a KL part, say), the row's own at its last token
+    A_t = (G_t - mean) / sqrt(var + eps)            over every token of the batch
 
 Source: REINFORCE++ (arXiv 2501.03262). `baseline` is the paper's variant for groups: the group's mean is taken off
 first.

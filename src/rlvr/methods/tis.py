@@ -4,7 +4,7 @@
 
 Corrects for a sampler whose numbers (or whose top-p, or whose age) differ from the trainer's.
 Source: Yao et al., "Your efficient RL framework secretly brings you off-policy RL training" (2025); high = 2 as there
-and in TRL.
+and in verl (TRL's default is another: 0 above 3, for the product of a row's ratios).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes model organisms: `python -m rlvr.organisms.make nano --out DIR`.
 
-`nano` (Llama format, 0.22M parameters, a 32-character vocabulary) is made for reinforcement learning to have
+`nano` (Llama format, 0.22M parameters, 32 tokens: one a character) is made for reinforcement learning to have
 something to do. Supervised warm-up on running sums (`tasks.synthetic`) teaches it to write the sums out; then, in the
 last part of the warm-up, most demonstrations are direct answers, most of them wrong. It ends with two habits: a
 common one that seldom works and a rarer one that often does. RL has a mode to strengthen; a model that is merely
@@ -32,9 +32,9 @@ CONTEXT = 256  # tokens
 class Recipe:
     """The warm-up. Defaults were found by trial on this task: a reward of about .25 that RL raises quickly."""
 
-    steps: int = 650
+    steps: int = 640
     batch: int = 128
-    lr: float = 8e-3  # falls along a cosine to 10 %
+    lr: float = 4e-3  # falls along a cosine to 10 %
     betas: tuple[float, float] = (0.9, 0.98)
     warmup: int = 20  # steps of rising lr
     max_grad_norm: float = 1.0
@@ -46,15 +46,15 @@ class Recipe:
     layers: int = 2
     heads: int = 3
     inner: int = 256
+    initializer_range: float = 0.08  # about 1 / sqrt(hidden); at .02 this width learns sums several times more slowly
 
 
 @register("organism", "nano")
-def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe()) -> dict[str, Any]:
-    """Make `nano` in the folder `out`; takes about two CPU-minutes. Returns the card, which is also
-    `out/organism.json`.
+def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe(), problems: int = 1000) -> dict[str, Any]:
+    """Make `nano` in the folder `out` (two CPU-minutes) and return its card, which is also `out/organism.json`.
 
-    Weights are stored in float16, and what the card says was measured on the stored weights, over problems of the
-    eval split.
+    Weights are stored in float16; what the card says was measured on the stored weights, over `problems` questions of
+    the eval split: accuracy at temperature 1 and greedy, pass@8, and the share and accuracy of each habit.
     """
     import torch
     import transformers
@@ -65,7 +65,9 @@ def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe()) -> dict[str, Any]:
         model = warm_up(recipe, tokenizer, seed)
         model.half().save_pretrained(out)
         tokenizer.save_pretrained(out)
-        measured = measure(model.float(), tokenizer, running_sums(1000, seed=seed, split="eval", levels=recipe.levels))
+        measured = measure(
+            model.float(), tokenizer, running_sums(problems, seed=seed, split="eval", levels=recipe.levels)
+        )
     card = {
         "name": "nano",
         "task": "running_sums",
@@ -79,8 +81,9 @@ def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe()) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
-    (out / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
-    return card
+    text = json.dumps(card, indent=2)
+    (out / CARD).write_text(text + "\n", encoding="utf-8")
+    return json.loads(text)
 
 
 def make_tokenizer() -> Any:
@@ -119,6 +122,7 @@ def warm_up(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
         num_attention_heads=recipe.heads,
         num_key_value_heads=recipe.heads,
         intermediate_size=recipe.inner,
+        initializer_range=recipe.initializer_range,
         max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,

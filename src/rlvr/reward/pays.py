@@ -29,8 +29,9 @@ class Pays:
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         truncated = self.wrong if self.truncated is None else self.truncated
-        floor = torch.where(batch["truncated"] & ~batch["correct"], truncated, self.wrong).to(batch["score"].dtype)
-        return {"correctness": floor + batch["score"] * (self.right - floor)}
+        score = batch["score"]
+        floor = torch.where(batch["truncated"] & ~batch["correct"], torch.full_like(score, truncated), self.wrong)
+        return {"correctness": floor + score * (self.right - floor)}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,10 @@ from rlvr.sandbox.syscalls import CONDITIONAL, MACHINES, NEWEST, numbers
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-NEW_MOUNTS, NEW_IPC, NEW_PIDS = 0x00020000, 0x08000000, 0x20000000
-_NEW_USERS, _NEW_NET, _NEW_NAMES = 0x10000000, 0x40000000, 0x04000000
+FOLDER = "/box"  # a job's private folder, where mounts are to be had
+
+NEW_IPC, NEW_PIDS = 0x08000000, 0x20000000
+_NEW_MOUNTS, _NEW_USERS, _NEW_NET, _NEW_NAMES = 0x00020000, 0x10000000, 0x40000000, 0x04000000
 _READ_ONLY, _NO_SETUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 _DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
@@ -63,14 +65,14 @@ def enter_namespaces(readable: Sequence[str], hidden: Sequence[str], uid: int | 
     """New user, mount, pid (for children), net, ipc and name namespaces, and a root that holds only `readable` paths.
 
     Returns the new root, which `change_root` makes `/`; everything in it is read-only, `hidden` folders are empty,
-    /tmp is a mount point. Root (uid given) becomes that user on the way, once it has mounted what that user could not
+    FOLDER is a mount point. Root (uid given) becomes that user on the way, once it has mounted what that user could not
     reach.
     """
-    everything = _NEW_USERS | NEW_MOUNTS | NEW_PIDS | _NEW_NET | NEW_IPC | _NEW_NAMES
+    everything = _NEW_USERS | _NEW_MOUNTS | NEW_PIDS | _NEW_NET | NEW_IPC | _NEW_NAMES
     if uid is None:
         _new_user_namespace(everything)
         return _build_root(readable, hidden)
-    unshare(NEW_MOUNTS, "unshare mounts")
+    unshare(_NEW_MOUNTS, "unshare mounts")
     root = _build_root(readable, hidden)
     drop_user(uid)
     _new_user_namespace(everything)
@@ -106,7 +108,9 @@ def _build_root(readable: Sequence[str], hidden: Sequence[str]) -> str:
     for path in hidden:
         if os.path.isdir(root + path):
             _mount("tmpfs", root + path, "tmpfs", _READ_ONLY, "size=4k")
-    os.mkdir(root + "/tmp", 0o755)
+    os.mkdir(root + FOLDER, 0o755)
+    if not os.path.lexists(root + "/tmp"):  # the interpreter may live there
+        os.symlink(FOLDER, root + "/tmp")
     for descriptor in opened.values():
         os.close(descriptor)
     return root
@@ -122,10 +126,13 @@ def change_root(root: str) -> None:
     _mount(None, "/", None, _REMOUNT | _BIND | _READ_ONLY | _NO_SETUID | _NO_DEVICES)
 
 
-def mount_folder(path: str, size: int) -> None:
-    """An empty folder of at most `size` bytes and 4096 files, gone with its last process."""
-    unshare(NEW_MOUNTS | NEW_IPC, "unshare mounts of one job")
-    _mount("tmpfs", path, "tmpfs", _NO_SETUID | _NO_DEVICES, f"mode=700,size={size},nr_inodes=4096")
+def mount_folder(size: int) -> None:
+    """FOLDER becomes an empty folder of at most `size` bytes and 4096 files."""
+    _mount("tmpfs", FOLDER, "tmpfs", _NO_SETUID | _NO_DEVICES, f"mode=700,size={size},nr_inodes=4096")
+
+
+def unmount_folder() -> None:
+    _check(_libc.umount2(FOLDER.encode(), _DETACH), f"umount {FOLDER}")
 
 
 def die_with_parent() -> None:
@@ -199,6 +206,7 @@ _KILL, _ALLOW = 0x80000000, 0x7FFF0000
 _NOT_PERMITTED, _NO_SUCH_CALL, _NOT_A_TERMINAL = 0x00050001, 0x00050026, 0x00050019  # errno 1, 38, 25
 _NEW_NAMESPACE_FLAGS = 0x7E020080
 _THREAD = 0x10000
+_OWN_ID = 0x7FFFFFF1  # stands for the process's own id until that is known; no process has it
 
 Instruction = tuple[int, int, int, int]
 
@@ -219,8 +227,8 @@ def _masked(argument: int, mask: int, value: int, allowed: bool) -> list[Instruc
     return [_low(argument), (_AND, 0, 0, mask), (_EQUAL, 0, 1, value), (_RETURN, 0, 0, yes), (_RETURN, 0, 0, no)]
 
 
-def filter_program(machine: str, pid: int, may_fork: bool) -> bytes:
-    """The seccomp program for a process whose own id is `pid`. `may_fork` allows fork and kill, never exec."""
+def filter_program(machine: str, may_fork: bool) -> bytes:
+    """A seccomp program. `may_fork` allows fork and kill, never exec."""
     known = numbers(machine)
     allow: list[Instruction] = [(_RETURN, 0, 0, _ALLOW)]
     refuse: list[Instruction] = [(_RETURN, 0, 0, _NOT_PERMITTED)]
@@ -237,7 +245,7 @@ def filter_program(machine: str, pid: int, may_fork: bool) -> bytes:
         "fork": fork,
         "vfork": fork,
         "kill": fork,
-        "tgkill": allow if may_fork else _among(0, [pid]),
+        "tgkill": allow if may_fork else _among(0, [_OWN_ID]),
         "prlimit64": _among(0, [0]),
         "socketpair": [_low(0), (_EQUAL, 1, 0, 1), *refuse, *_masked(1, 0xF, 1, True)],  # AF_UNIX, SOCK_STREAM
         "sendto": [_low(4), (_EQUAL, 1, 0, 0), *refuse, (_LOAD, 0, 0, 52), (_EQUAL, 1, 0, 0), *refuse, *allow],
@@ -260,6 +268,7 @@ def filter_program(machine: str, pid: int, may_fork: bool) -> bytes:
 
 def seccomp_enter(program: bytes) -> None:
     """Needs no_new_privs (`drop_powers`)."""
+    program = program.replace(struct.pack("I", _OWN_ID), struct.pack("I", os.getpid()))
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HP", len(program) // 8, ctypes.addressof(buffer))
     _check(_libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), header, ctypes.c_ulong(0), ctypes.c_ulong(0)), "seccomp")

@@ -1,9 +1,9 @@
 """Values on their way out of a sandbox: one canonical text for each plain value, so that equal texts are equal values.
 
-A value is plain if its type is exactly None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set or
-frozenset, and so are its parts; the standard library's Counter, OrderedDict and defaultdict travel as dict. Everything
-else is foreign and equals nothing: a class that claims to equal all gains nothing by it. Types are part of the text:
-True is not 1, 2 is not 2.0, [1] is not (1,). Two kinds of zero are one, nan is nan.
+A value is plain if its type is exactly None, bool, int, float, complex, str, bytes, bytearray, list, tuple, dict, set
+or frozenset, and so are its parts; the standard library's Counter, OrderedDict and defaultdict travel as dict.
+Everything else is foreign and equals nothing: a class that claims to equal all gains nothing by it. Types are part of
+the text: True is not 1, 2 is not 2.0, [1] is not (1,). Two kinds of zero are one, nan is nan.
 
 The text is JSON: null, true, 1, "s" and [...] are themselves, other types are one-key objects (see `_TAGS`). Judging
 compares texts or parsed trees and never builds the values, so that no hostile hash is ever computed outside.
@@ -40,7 +40,7 @@ class Foreign(TypeError):
 
 def encode(value: Any, foreign: Callable[[Any], Tree] | None = None) -> str:
     """The canonical text. `foreign(x)` gives the tree of a part that is not plain. Raises Foreign where it is None."""
-    return _dumps(_tree(value, foreign, 0))
+    return _dumps(tree_of(value, foreign))
 
 
 def decode(text: str) -> Any:
@@ -55,7 +55,8 @@ def _dumps(tree: Tree) -> str:
     return json.dumps(tree, separators=(",", ":"), allow_nan=False)
 
 
-def _tree(value: Any, foreign: Callable[[Any], Tree] | None, depth: int) -> Tree:
+def tree_of(value: Any, foreign: Callable[[Any], Tree] | None = None, depth: int = 0) -> Tree:
+    """The parsed form of `encode`'s text."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
@@ -66,14 +67,14 @@ def _tree(value: Any, foreign: Callable[[Any], Tree] | None, depth: int) -> Tree
     if kind is float:
         return {"f": repr(value + 0.0)}  # -0.0 + 0.0 is 0.0
     if kind is list:
-        return [_tree(x, foreign, depth + 1) for x in value]
+        return [tree_of(x, foreign, depth + 1) for x in value]
     if kind is tuple:
-        return {"t": [_tree(x, foreign, depth + 1) for x in value]}
+        return {"t": [tree_of(x, foreign, depth + 1) for x in value]}
     if kind is dict or kind is Counter or kind is OrderedDict or kind is defaultdict:
-        pairs = [[_tree(k, foreign, depth + 1), _tree(v, foreign, depth + 1)] for k, v in dict.items(value)]
+        pairs = [[tree_of(k, foreign, depth + 1), tree_of(v, foreign, depth + 1)] for k, v in dict.items(value)]
         return {"d": sorted(pairs, key=lambda pair: _dumps(pair[0]))}
     if kind is set or kind is frozenset:
-        parts = [_tree(x, foreign, depth + 1) for x in value]
+        parts = [tree_of(x, foreign, depth + 1) for x in value]
         return {"s" if kind is set else "z": sorted(parts, key=_dumps)}
     if kind is bytes or kind is bytearray:
         return {"b" if kind is bytes else "y": value.hex()}

@@ -102,7 +102,7 @@ def _task(row: Mapping[str, Any], id: str, made_by: str) -> Task:
 def _parse(raw: bytes) -> tuple[dict[str, Any], list[str]]:
     """(row, []) or ({}, [what is wrong])."""
     try:
-        row = json.loads(raw.decode("utf-8"), object_pairs_hook=_pairs, parse_constant=_refuse, parse_float=_finite)
+        row = READ.decode(raw.decode("utf-8").strip())
         json.dumps(row, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         return {}, [f"byte {error.start + 1} of the line is not UTF-8; save the file as UTF-8"]
@@ -112,7 +112,7 @@ def _parse(raw: bytes) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"not JSON: {error.msg} at column {error.colno}; one line holds one whole object"]
     except RecursionError:
         return {}, ["nested too deeply to be read"]
-    except ValueError as error:  # from the hooks, or an integer of thousands of digits
+    except ValueError as error:  # from the hooks of READ
         return {}, [str(error)]
     if not isinstance(row, dict):
         return {}, [
@@ -192,7 +192,9 @@ def _kind(x: object) -> str:
     if isinstance(x, int | float):
         return "a number"
     name = "text" if isinstance(x, str) else "list" if isinstance(x, list) else "object"
-    return f"empty {name}" if not x else {"text": "a text", "list": "a list", "object": "an object"}[name]
+    if not x:
+        return {"text": "empty text", "list": "an empty list", "object": "an empty object"}[name]
+    return "an object" if name == "object" else f"a {name}"
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -212,3 +214,12 @@ def _finite(digits: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{digits[:20]} is too large for a number; write a text")
     return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 600:  # well below the length at which Python refuses to convert
+        raise ValueError(f"an integer of {len(digits)} digits is too long; write a text")
+    return int(digits)
+
+
+READ = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_refuse, parse_float=_finite, parse_int=_integer)

@@ -12,8 +12,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from rlvr.records import Label, Task, Verdict
+from rlvr.records import Task, Verdict
 from rlvr.registry import register
+from rlvr.verify.verifier import fingerprint, right, unknown, wrong
 
 LONGEST = 200  # characters of an answer; six numbers with every parenthesis need under 50
 DEEPEST = 20  # nested parentheses; the parser recurses once for each
@@ -37,30 +38,32 @@ class CountdownVerifier:
 
     marker: str = "#"
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.marker, str) and self.marker.strip()):
+            raise ValueError(f"countdown: marker is the text before an answer, such as '#', not {self.marker!r}")
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint("countdown", self)
+
     def __call__(self, text: str, task: Task) -> Verdict:
         try:
             target, given = _whole(task.answer), Counter(map(_whole, _listed(task.meta["numbers"])))
             leftovers = {"all": False, "any": True}[task.meta.get("use", "all")]
         except (KeyError, TypeError, ValueError):
-            return self._verdict("bad_gold", label="unknown")
+            return unknown("bad_gold")
         answer = text.rpartition(self.marker)[2].strip()
         if not answer:
-            return self._verdict("no_answer")
+            return wrong("no_answer")
         try:
             value, used, claimed = parse(answer)
         except Unparsable:
-            return self._verdict("unparsable", answer)
+            return wrong("unparsable", answer)
         if used != given and not (leftovers and used <= given):
-            return self._verdict("wrong_numbers", answer)
+            return wrong("wrong_numbers", answer)
         if value != target or claimed not in (None, value):
-            return self._verdict("different", answer)
-        return self._verdict("equal", answer, label="right")
-
-    def _verdict(self, reason: str, answer: str | None = None, label: Label = "wrong") -> Verdict:
-        extracted = None if answer is None else answer[:LONGEST]
-        return Verdict(
-            label, float(label == "right"), reason, extracted, fingerprint=f"countdown(marker={self.marker!r})"
-        )
+            return wrong("different", answer)
+        return right(answer)
 
 
 def parse(text: str) -> tuple[int, Counter[int], int | None]:

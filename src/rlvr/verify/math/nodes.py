@@ -137,6 +137,13 @@ class Matrix(NamedTuple):
     rows: tuple[tuple[Node, ...], ...]
 
 
+class Relation(NamedTuple):
+    """What stands in the text: sides and the signs between them, not yet taken for one of the next four."""
+
+    sides: tuple[Node, ...]
+    signs: tuple[str, ...]  # = ~ != < <= > >= in
+
+
 class Equation(NamedTuple):
     left: Node
     right: Node
@@ -182,8 +189,8 @@ class Either(NamedTuple):
 
 Node: TypeAlias = (
     Num | Dec | Var | Const | Sign | Sum | Prod | Neg | Pow | Call | Percent | Degree | Based
-    | Quantity | Text | Tuple | Many | Set | RealSet | Matrix | Equation | Inequality | Labelled | Chain | Ratio | Time
-    | Either
+    | Quantity | Text | Tuple | Many | Set | RealSet | Matrix | Relation | Equation | Inequality | Labelled | Chain
+    | Ratio | Time | Either
 )  # fmt: skip
 
 SCALARS = frozenset([Num, Dec, Var, Const, Sign, Sum, Prod, Neg, Pow, Call, Percent, Degree, Based])
@@ -203,8 +210,9 @@ def whole(value: Exact) -> Exact:
     return value.numerator if value.denominator == 1 else value
 
 
-def is_exact(node: Node) -> bool:
-    return type(node) is Num or type(node) is Dec
+def exact(node: Node) -> Exact | None:
+    """The value of a number; None for any other formula."""
+    return node.value if type(node) is Num or type(node) is Dec else None
 
 
 # Constructors that compute at once what is a small exact number
@@ -213,14 +221,15 @@ def is_exact(node: Node) -> bool:
 def add(terms: list[Node]) -> Node:
     if len(terms) == 1:
         return terms[0]
-    if all(type(t) is Num or type(t) is Dec for t in terms):
-        total: Exact = 0
-        for term in terms:
-            total += term.value  # type: ignore[union-attr]
-            if bits(total) > FOLDED_BITS:
-                return Sum(tuple(terms))
-        return Num(whole(total))
-    return Sum(tuple(terms))
+    total: Exact = 0
+    for term in terms:
+        value = exact(term)
+        if value is None:
+            return Sum(tuple(terms))
+        total += value
+        if bits(total) > FOLDED_BITS:
+            return Sum(tuple(terms))
+    return Num(whole(total))
 
 
 def multiply(tops: list[Node], bottoms: list[Node]) -> Node:
@@ -228,20 +237,24 @@ def multiply(tops: list[Node], bottoms: list[Node]) -> Node:
     if not bottoms and len(tops) == 1:
         return tops[0]
     for node in bottoms:
-        if is_exact(node) and not node.value:  # type: ignore[union-attr]
+        if exact(node) == 0:
             raise Fault("unparsable", "division by zero")
-    if all(type(t) is Num or type(t) is Dec for t in tops) and all(type(t) is Num or type(t) is Dec for t in bottoms):
-        total: Exact = 1
-        for node in tops:
-            total *= node.value  # type: ignore[union-attr]
-            if bits(total) > FOLDED_BITS:
-                return Prod(tuple(tops), tuple(bottoms))
-        for node in bottoms:
-            total = Fraction(total) / node.value  # type: ignore[union-attr]
-            if bits(total) > FOLDED_BITS:
-                return Prod(tuple(tops), tuple(bottoms))
-        return Num(whole(total))
-    return Prod(tuple(tops), tuple(bottoms))
+    total: Exact = 1
+    for node in tops:
+        value = exact(node)
+        if value is None:
+            return Prod(tuple(tops), tuple(bottoms))
+        total *= value
+        if bits(total) > FOLDED_BITS:
+            return Prod(tuple(tops), tuple(bottoms))
+    for node in bottoms:
+        value = exact(node)
+        if value is None:
+            return Prod(tuple(tops), tuple(bottoms))
+        total = Fraction(total) / value
+        if bits(total) > FOLDED_BITS:
+            return Prod(tuple(tops), tuple(bottoms))
+    return Num(whole(total))
 
 
 def negate(node: Node) -> Node:
@@ -255,17 +268,16 @@ def negate(node: Node) -> Node:
 
 
 def power(base: Node, exponent: Node) -> Node:
-    if is_exact(base) and is_exact(exponent):
-        b: Exact = base.value  # type: ignore[union-attr]
-        e: Exact = exponent.value  # type: ignore[union-attr]
-        if e.denominator == 1 and abs(e.numerator) * max(1, bits(b) - 1) <= FOLDED_BITS:
-            if not b and e < 0:
-                raise Fault("unparsable", "division by zero")
-            return Num(whole(Fraction(b) ** e.numerator))
-    return Pow(base, exponent)
+    b, e = exact(base), exact(exponent)
+    if b is None or e is None or e.denominator != 1 or abs(e) * max(1, bits(b) - 1) > FOLDED_BITS:
+        return Pow(base, exponent)
+    if not b and e < 0:
+        raise Fault("unparsable", "division by zero")
+    return Num(whole(Fraction(b) ** e.numerator))
 
 
 def factorial(node: Node) -> Node:
-    if is_exact(node) and node.value.denominator == 1 and 0 <= node.value <= 100:  # type: ignore[union-attr]
-        return Num(math.factorial(node.value.numerator))  # type: ignore[union-attr]
-    return Call("factorial", (node,))
+    value = exact(node)
+    if value is None or value.denominator != 1 or not 0 <= value <= 100:
+        return Call("factorial", (node,))
+    return Num(math.factorial(value.numerator))

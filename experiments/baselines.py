@@ -1,0 +1,145 @@
+"""Does every baseline learn? Each trains `nano` for 30 steps with four updates a batch, on three seeds.
+
+    python experiments/baselines.py --out experiments/results/baselines.json [--only grpo,ppo]
+
+A method passes where the mean reward of steps 26-30 is above that of steps 1-3 by at least 0.10 on every seed; methods
+that do not sample (sft, offline dpo) where held-out mean@8 rises by as much. Finished runs are kept, so an interrupted
+call goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlvr.recipe import make_recipe
+from rlvr.records import Task
+from rlvr.report.store import read_run, write_text
+from rlvr.run import train
+from rlvr.tasks.synthetic import running_sums
+
+SEEDS = (0, 1, 2)
+STEPS = 30
+RISE = 0.10
+# Settings that differ from a paper's defaults, and why.
+STACKS = {
+    "grpo": "grpo",
+    "dr_grpo": "dr_grpo",
+    "dapo": "dapo",
+    "rloo": "rloo",
+    "reinforce_pp": "reinforce_pp",
+    "reinforce_pp baseline": "reinforce_pp(baseline=True)",
+    "gspo": "gspo",
+    "cispo": "cispo",
+    "ppo": "ppo(lam=0.95, warmup=3)",
+    "kl in loss": "kl(coef=0.01)",
+    "kl in reward": "kl(coef=0.01, where='reward')",
+    "entropy_bonus": "entropy_bonus",
+    "tis": "tis",
+    "mis": "mis",
+    "mask_truncated": "mask_truncated",
+    "rejection": "rejection",
+    "dpo online": "dpo(online=True)",
+    "sft": "sft",
+    "dpo offline": "dpo",
+}
+PLAYED_BACK = ("sft", "dpo offline")
+
+
+def with_pairs(task: Task, random: Random) -> Task:
+    """A worked-out answer preferred to a guess."""
+    guess = str(int(task.answer) + random.choice([-9, -4, -1, 1, 3, 10]))
+    return replace(task, meta={**task.meta, "chosen": task.meta["demo"], "rejected": f"#{guess}"})
+
+
+def one(stack: str, seed: int) -> dict[str, Any]:
+    recipe = make_recipe(
+        {
+            "model": "nano",
+            "method": stack,
+            "tasks": {"name": "running_sums", "n": 2000},
+            "steps": STEPS,
+            "updates_per_batch": 4,
+            "prompts_per_step": 32,
+            "group_size": 16,
+            "max_tokens": 24,
+            "lr": 3e-4,
+            "critic_lr": 1e-3,
+            "betas": [0.9, 0.98],
+            "warmup_steps": 10,
+            "seed": seed,
+            "eval": {"problems": 0},
+        }
+    )
+    held = running_sums(100, seed=1, split="eval")
+    random = Random(seed)
+    tasks = [*held, *(with_pairs(t, random) for t in running_sums(2000, seed=seed))]
+    settings = recipe.model_copy(update={"eval": recipe.eval.model_copy(update={"problems": 100, "holdout": 0.05})})
+    began = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        run = train(settings, Path(folder) / "run", tasks=tasks, sinks=("jsonl",))
+        told = read_run(Path(folder) / "run")
+    scores = {when: next(iter(run.summary["eval"][when].values()))["mean@8"] for when in ("before", "after")}
+    return {
+        "reward": np.round(told.get("reward/mean"), 4).tolist(),
+        "clip_frac": np.round(told.get("policy/clip_frac"), 4).tolist(),
+        "right": np.round(told.get("verdict/right"), 4).tolist(),
+        "mean@8": scores,
+        "status": run.summary["status"],
+        "cpu_seconds": round(time.process_time() - began, 1),
+    }
+
+
+def rise(name: str, run: dict[str, Any]) -> float:
+    if name in PLAYED_BACK:
+        return run["mean@8"]["after"][0] - run["mean@8"]["before"][0]
+    told = np.array(run["right"] if name == "dapo" else run["reward"], float)  # dapo trains on mixed groups only
+    return float(told[25:30].mean() - told[:3].mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/baselines.json"))
+    parser.add_argument("--only", default="")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    done = json.loads(chosen.out.read_text()) if chosen.out.is_file() else {"runs": {}}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    done |= {
+        "command": "python experiments/baselines.py",
+        "commit": commit,
+        "machine": f"{platform.processor() or platform.machine()}, one thread, torch {torch.__version__}",
+    }
+    for name, stack in STACKS.items():
+        if chosen.only and name not in chosen.only.split(","):
+            continue
+        for seed in SEEDS:
+            key = f"{name}/{seed}"
+            if key in done["runs"]:
+                continue
+            done["runs"][key] = one(stack, seed) | {"stack": stack}
+            write_text(chosen.out, json.dumps(done, indent=1))
+            print(
+                f"{key:<24} rise {rise(name, done['runs'][key]):+.3f}  {done['runs'][key]['cpu_seconds']} CPU-s",
+                flush=True,
+            )
+    rises = {name: [rise(name, r) for k, r in done["runs"].items() if k.rsplit("/", 1)[0] == name] for name in STACKS}
+    done["rise"] = {name: [round(x, 3) for x in values] for name, values in rises.items() if values}
+    done["passed"] = {name: min(values) >= RISE for name, values in rises.items() if values}
+    write_text(chosen.out, json.dumps(done, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""From tokens to formulas: a recursive-descent parser of bounded depth.
+
+relation := [sign] union (sign union)*           sign: = ~ != < <= > >= in
+union    := ratio ((cup | cap | setminus) ratio)*
+ratio    := entry (":" entry)*
+entry    := [money] sum [unit]
+sum      := [+-] product ([+-] product)*         also \\pm and \\mp
+product  := factor ([* / mod, or nothing] factor)*
+factor   := atom (power | ! | % | degree)*
+atom     := number, name, constant, function, bracket, fraction, matrix ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlvr.verify.math import brackets, functions, literals
+from rlvr.verify.math.functions import STARTS
+from rlvr.verify.math.lexicon import Token
+from rlvr.verify.math.limits import DEEPEST, Fault, OverLimit
+from rlvr.verify.math.measure import entry
+from rlvr.verify.math.nodes import (
+    SCALARS,
+    Call,
+    Degree,
+    Matrix,
+    Node,
+    Num,
+    Percent,
+    Ratio,
+    RealSet,
+    Relation,
+    Sign,
+    Text,
+    Var,
+    add,
+    factorial,
+    multiply,
+    negate,
+    power,
+)
+from rlvr.verify.math.units import SINGLE_LETTERS
+
+SIGNS = frozenset(["=", "~", "!=", "<", "<=", ">", ">=", "in"])
+
+ATOMS = {
+    "n": literals.number, "v": literals.name, "c": literals.constant, "w": literals.word, "text": literals.named_set,
+    "f": functions.function, "frac": functions.fraction, "binom": functions.binomial, "root": functions.root_of,
+    "(": brackets.bracket, "[": brackets.bracket, "]": brackets.bracket, "langle": brackets.bracket, "{": brackets.braces,
+    "{{": brackets.set_, "|": brackets.absolute, "lfloor": brackets.rounded, "lceil": brackets.rounded,
+    "overline": literals.accented, "accent": literals.accented, "begin": brackets.environment,
+}  # fmt: skip
+
+
+class Parser:
+    """Reads a list of tokens from left to right. Every method raises Fault where the text makes no sense."""
+
+    def __init__(self, tokens: Sequence[Token]):
+        self.tokens = [*tokens, Token("end of text")]
+        self.at = 0
+        self.depth = 0
+        self.bars = 0  # open |...|
+        self.colon = True  # a colon is a ratio's
+
+    # Small things
+
+    @property
+    def kind(self) -> str:
+        return self.tokens[self.at].kind
+
+    def ahead(self, distance: int) -> Token:
+        return self.tokens[min(self.at + distance, len(self.tokens) - 1)]
+
+    def expect(self, kind: str) -> None:
+        if self.kind != kind:
+            raise Fault("unparsable", f"{kind!r} is missing before {self.kind!r}")
+        self.at += 1
+
+    def scalar(self, node: Node) -> Node:
+        if type(node) not in SCALARS:
+            raise Fault("unparsable", f"one cannot compute with a {type(node).__name__}")
+        return node
+
+    def raw(self) -> str:
+        """The next token, or braces with all that is in them, as text: the name in a subscript."""
+        if self.kind != "{":
+            token = self.tokens[self.at]
+            if token.kind == "end of text":
+                raise Fault("unparsable", "a subscript is missing")
+            self.at += 1
+            return token.value or token.kind
+        parts, level = [], 0
+        while True:
+            token = self.tokens[self.at]
+            if token.kind == "end of text":
+                raise Fault("unparsable", "a brace is not closed")
+            self.at += 1
+            level += (token.kind == "{") - (token.kind == "}")
+            if token.kind not in "{}":
+                parts.append(token.value or token.kind)
+            if not level:
+                return "".join(parts)
+
+    # Sets, relations
+
+    def relation(self) -> Node:
+        sides: list[Node] = []
+        signs: list[str] = []
+        if self.kind not in SIGNS and self.kind != "not":
+            sides.append(self.union())
+        else:
+            sides.append(Text(""))
+        while True:
+            sign = self.kind
+            if sign == "not":
+                self.at += 1
+                if self.kind != "=":
+                    raise Fault("unparsable", "\\not is only known before =")
+                sign = "!="
+            elif sign not in SIGNS:
+                break
+            self.at += 1
+            signs.append(sign)
+            sides.append(self.union())
+        return Relation(tuple(sides), tuple(signs)) if signs else sides[0]
+
+    def union(self) -> Node:
+        left = self.ratio()
+        while self.kind in ("cup", "cap", "setminus"):
+            sign = self.kind
+            self.at += 1
+            left = Call(sign, (left, self.ratio()))
+        return left
+
+    def ratio(self) -> Node:
+        first = entry(self)
+        if self.kind != ":" or not self.colon:
+            return first
+        parts = [self.scalar(first)]
+        while self.kind == ":":
+            self.at += 1
+            parts.append(self.scalar(entry(self)))
+        return Ratio(tuple(parts))
+
+    # Arithmetic
+
+    def sum(self) -> Node:
+        terms: list[Node] = []
+        while True:
+            negative, sign = False, 0
+            while (kind := self.kind) in ("+", "-", "pm", "mp"):
+                self.at += 1
+                if kind == "-":
+                    negative = not negative
+                elif kind != "+":
+                    sign = 1 if kind == "pm" else -1
+            term = self.product()
+            if type(term) is Matrix:
+                term = _scaled(term, Num(-1)) if negative else term
+            elif sign:
+                term = multiply([Sign(-sign if negative else sign), self.scalar(term)], [])
+            elif negative:
+                term = negate(self.scalar(term))
+            terms.append(term)
+            if self.kind not in ("+", "-", "pm", "mp"):
+                break
+        if len(terms) == 1:
+            return terms[0]
+        if all(type(term) is Matrix for term in terms):
+            return _added(terms)  # type: ignore[arg-type]
+        return add([self.scalar(term) for term in terms])
+
+    def product(self) -> Node:
+        first = self.factor()
+        tops, bottoms = [first], []
+        while True:
+            kind = self.kind
+            if kind == "*":
+                self.at += 1
+                tops.append(self._signed_factor())
+            elif kind == "/" and self.ahead(1).kind != "w":
+                self.at += 1
+                bottoms.append(self._signed_factor())
+            elif kind == "bmod":
+                self.at += 1
+                tops = [Call("mod", (self.scalar(multiply(tops, bottoms)), self._signed_factor()))]
+                bottoms = []
+            elif kind in STARTS or (kind == "|" and not self.bars) or self._is_letter():
+                tops.append(self.factor())
+            else:
+                break
+        if len(tops) == 1 and not bottoms:
+            return first if tops[0] is first else tops[0]
+        matrices = [t for t in tops if type(t) is Matrix]
+        if matrices:
+            others = [self.scalar(t) for t in tops if type(t) is not Matrix]
+            if len(matrices) > 1:
+                raise Fault("unparsable", "matrices are not multiplied here")
+            return _scaled(matrices[0], multiply(others or [Num(1)], bottoms))  # type: ignore[arg-type]
+        for node in (*tops, *bottoms):
+            self.scalar(node)
+        return multiply(tops, bottoms)
+
+    def _is_letter(self) -> bool:
+        token = self.tokens[self.at]
+        return token.kind == "w" and len(token.value) == 1 and token.value not in SINGLE_LETTERS
+
+    def _signed_factor(self) -> Node:
+        negative = False
+        while self.kind in ("+", "-"):
+            negative ^= self.kind == "-"
+            self.at += 1
+        node = self.factor()
+        return negate(self.scalar(node)) if negative else node
+
+    def factor(self) -> Node:
+        bracketed = self.kind == "("
+        node = self.atom()
+        while True:
+            kind = self.kind
+            if kind == "^":
+                self.at += 1
+                if self.kind == "circ" or [self.ahead(i).kind for i in range(3)] == ["{", "circ", "}"]:
+                    self.at += 1 if self.kind == "circ" else 3
+                    node = Degree(self.scalar(node))
+                    continue
+                exponent = self.script()
+                if type(node) is Matrix and exponent == Var("T"):
+                    node = Matrix(tuple(zip(*node.rows)))
+                elif type(node) is RealSet:
+                    raise Fault("unparsable", "powers of sets are not known")
+                else:
+                    node = power(self.scalar(node), exponent)
+            elif kind == "!":
+                self.at += 1
+                node = factorial(self.scalar(node))
+            elif kind == "%":
+                self.at += 1
+                node = Percent(self.scalar(node))
+            elif kind == "deg":
+                self.at += 1
+                node = Degree(self.scalar(node))
+            elif kind == "_" and bracketed and type(node) is Num and type(node.value) is int and node.value >= 0:
+                node = literals.based(self, str(node.value))  # (101)_2
+            else:
+                return node
+
+    def script(self) -> Node:
+        """What an exponent's sign raises: braces, brackets or one symbol, with a sign before it."""
+        negative = False
+        while self.kind in ("-", "+"):
+            negative ^= self.kind == "-"
+            self.at += 1
+        if self.kind in ("'", "*"):
+            raise Fault("unparsable", "primes and stars are not known as exponents")
+        node = self.scalar(self.atom())
+        if self.kind == "^":
+            self.at += 1
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise OverLimit(f"over {DEEPEST} levels")
+            node = power(node, self.script())
+            self.depth -= 1
+        return negate(node) if negative else node
+
+    def atom(self) -> Node:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise OverLimit(f"over {DEEPEST} levels")
+        token = self.tokens[self.at]
+        self.at += 1
+        read = ATOMS.get(token.kind)
+        if read is None:
+            raise Fault("unparsable", f"{token.value or token.kind!r} is not expected here")
+        node: Node = read(self, token)
+        self.depth -= 1
+        return node
+
+
+def _scaled(matrix: Matrix, by: Node) -> Matrix:
+    return Matrix(tuple(tuple(multiply([by, cell], []) for cell in row) for row in matrix.rows))
+
+
+def _added(matrices: Sequence[Matrix]) -> Matrix:
+    shapes = {tuple(map(len, matrix.rows)) for matrix in matrices}
+    if len(shapes) > 1:
+        raise Fault("unparsable", "matrices of different shapes cannot be added")
+    rows = zip(*(matrix.rows for matrix in matrices))
+    return Matrix(tuple(tuple(add(list(cells)) for cells in zip(*row)) for row in rows))
