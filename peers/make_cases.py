@@ -150,6 +150,7 @@ def cases() -> dict[str, Case]:
         ),
         "far": hand_case("ratios of 4 and 1/4", [0, 0], [1.0, 0.0], [[far, -far], [far, -far]]),
         "wild": hand_case("log-ratios of 30 and -30", [0, 0], [1.0, 0.0], [[30.0, -30.0], [30.0, -30.0]]),
+        "drift": hand_case("3 nats below and above the reference", [0, 0], [1.0, 0.0], [[-3.0, 3.0], [-3.0, 3.0]]),
         "tool-last": hand_case(
             "a row that ends in tool output", [0, 0], [1.0, 0.0], [[0.0, 0.0, 0.0], [0.0, 0.0]], [[1, 1, 0], [1, 1]]
         ),

@@ -84,6 +84,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     "close": ("dapo",),
     "far": ("dapo", "cispo"),
     "wild": ("dapo", "cispo", "kl k3"),
+    "drift": ("dapo", "kl k3"),
     "tool-last": ("dapo",),
     "unjudged": ("dapo", "grpo", "dr_grpo"),
     "two-tokens": ("tis", "mis", "sequence truncate", "sequence mask"),

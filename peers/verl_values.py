@@ -101,6 +101,7 @@ EDGES: dict[str, tuple[str, ...]] = {
     "close": ("grpo",),
     "far": ("grpo", "cispo", "cispo tight"),
     "wild": ("grpo", "gspo wide", "cispo", "kl k3"),
+    "drift": ("grpo", "kl k3"),
     "tool-last": ("grpo", "reinforce_pp", "ppo", "dapo"),
     "two-tokens": ("grpo", "tis", "tis sequence", "mis", "mis 0.5 to 5", "rejection 0.5 to 5"),
 }

@@ -54,7 +54,7 @@ def pack(
         "score": torch.tensor([v.score if k and v is not None else 0.0 for k, v in zip(known, verdicts)], dtype=dtype),
         "truncated": torch.tensor([row.truncated for _, _, row in rows], dtype=torch.bool),
         "demo": torch.tensor([row.source == "demo" for _, _, row in rows], dtype=torch.bool),
-        "path_length": torch.tensor([int(np.isin(row.origin, [int(o) for o in trains]).sum()) for _, _, row in rows]),
+        "path_length": torch.tensor([int(row.wrote(trains).sum()) for _, _, row in rows]),
     }
     for part in sorted({name for v in verdicts if v is not None for name in v.parts}):
         values = [v.parts.get(part, float("nan")) if v is not None else float("nan") for v in verdicts]

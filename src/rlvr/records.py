@@ -124,8 +124,15 @@ class Rollout:
 
     def owned(self, origins: Iterable[Origin] = (Origin.POLICY,)) -> np.ndarray:
         """[T] bool: the tokens of these origins that this row, not a parent, owns."""
-        mask = np.isin(self.origin, [int(o) for o in origins])
+        mask = self.wrote(origins)
         mask[: self.fork_at] = False
+        return mask
+
+    def wrote(self, origins: Iterable[Origin] = (Origin.POLICY,)) -> np.ndarray:
+        """[T] bool: the tokens of these origins, parents' tokens included."""
+        mask = np.zeros(len(self.origin), dtype=bool)
+        for origin in origins:
+            mask |= self.origin == origin
         return mask
 
     @property

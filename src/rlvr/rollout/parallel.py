@@ -16,19 +16,22 @@ class Parallel:
 
     async def __call__(self, tasks: Sequence[Task], n: int, world: World) -> AsyncIterator[Group]:
         async def group(g: int, task: Task) -> Group:
-            rows = await asyncio.gather(*(one(g, task, i) for i in range(n)))
+            public = task.public()
+            try:
+                prompt = world.renderer.prompt(task.prompt)
+            except ValueError as error:  # it does not render
+                names = [(f"{world.name}/{g:05d}/{i}", mix(world.key, g, task.id, i)) for i in range(n)]
+                failed = [Chain(public, name, key).end("failed", _said(error)) for name, key in names]
+                return Group(f"{world.name}/{g:05d}", task, tuple(failed))
+            rows = await asyncio.gather(*(one(g, public, i, prompt) for i in range(n)))
             return Group(f"{world.name}/{g:05d}", task, tuple(rows))
 
-        async def one(g: int, task: Task, i: int) -> Rollout:
-            chain = None
-            name, key = f"{world.name}/{g:05d}/{i}", mix(world.key, g, task.id, i)
+        async def one(g: int, task: Task, i: int, prompt: Sequence[int]) -> Rollout:
+            chain = world.chain(task, f"{world.name}/{g:05d}/{i}", mix(world.key, g, task.id, i), prompt)
             try:
-                chain = world.chain(task.public(), name, key)
                 return world.finish(chain, await world.continue_(chain))
-            except (asyncio.CancelledError, MemoryError):
-                raise
-            except ValueError as error:  # of this task: its prompt does not render, is too long ...
-                return (chain or Chain(task.public(), name, key)).end("failed", f"{type(error).__name__}: {error}")
+            except (ValueError, FloatingPointError) as error:  # of this row: too long, logits that are no numbers ...
+                return chain.end("failed", _said(error))
 
         pending = [asyncio.ensure_future(group(g, task)) for g, task in enumerate(tasks)]
         try:
@@ -37,3 +40,7 @@ class Parallel:
         finally:
             for task_ in pending:
                 task_.cancel()
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -38,10 +38,10 @@ class World:
     verify: Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Any]] | None = None
     extra: dict[str, Any] = field(default_factory=dict)  # judges, environments, memory: by name
 
-    def chain(self, task: Task, id: str, key: int, **more: Any) -> Chain:
-        """A fresh chain that holds the task's prompt."""
+    def chain(self, task: Task, id: str, key: int, prompt: Sequence[int] | None = None, **more: Any) -> Chain:
+        """A fresh chain that holds the task's prompt; `prompt`: its ids, where they have been rendered already."""
         chain = Chain(task, id, key, **more)
-        chain.add(self.renderer.prompt(task.prompt), Origin.PROMPT)
+        chain.add(self.renderer.prompt(task.prompt) if prompt is None else prompt, Origin.PROMPT)
         return chain
 
     async def continue_(self, chain: Chain, max_new: int | None = None) -> str:

@@ -192,6 +192,10 @@ class SubmissionRaised(Exception):
     """The submission raised something that is no exception of Python's own, or ended."""
 
 
+class Unsendable(Exception):
+    """The test program passes what is no plain value: its own fault."""
+
+
 class Remote:
     """Something that lives in the submission's process. It equals nothing but itself, however it is defined there."""
 
@@ -261,7 +265,7 @@ def _tree_of(value: Any) -> Tree:
 
 
 def _unsendable(value: Any) -> Tree:
-    raise Foreign(f"a test passes {type(value).__name__} to the submission; only plain values can be passed")
+    raise Unsendable(f"a test passes {type(value).__name__} to the submission; only plain values can be passed")
 
 
 def _refill(mine: Any, new: Any) -> None:
@@ -275,8 +279,16 @@ def _refill(mine: Any, new: Any) -> None:
         mine.update(new)
 
 
+def _imports(code: str) -> bool:
+    """Whether a statement imports something that is not the submission."""
+    return code.startswith(("import ", "from ")) and not code.startswith(("import solution", "from solution "))
+
+
 def run_steps(steps: list[list[str]], result: int, channel: Channel) -> int:
-    """Run a test program statement by statement; report every check and value. Names it does not define are remote."""
+    """Run a test program statement by statement; report every check and value, and its own faults.
+
+    Names that it does not define are remote. After a statement of its setup that failed nothing more is run.
+    """
     submission = Remote(channel, 0)
 
     class Names(dict[str, Any]):
@@ -297,19 +309,16 @@ def run_steps(steps: list[list[str]], result: int, channel: Channel) -> int:
                 _report(result, "value", encode(eval(compile(code, "tests.py", "eval"), names)))
                 continue
             exec(compile(code, "tests.py", "exec"), names)
-        except Foreign as foreign:
-            _report(result, "foreign" if kind == "value" else "unsendable", str(foreign))
-            if kind == "setup":
-                return 1
-        except ImportError as error:
-            if kind == "setup":
+        except Unsendable as fault:
+            _report(result, "unsendable", str(fault))
+            return 1
+        except BaseException as error:
+            if isinstance(error, ImportError) and _imports(code):
                 _report(result, "import_failed", str(error))
                 return 1
-            _report(result, "failed", _said(error))
-        except BaseException as error:
-            _report(result, "raised" if kind == "value" else "failed", _said(error))
             if kind == "setup":
                 return 1
+            _report(result, "raised" if kind == "value" else "failed", _said(error))
         else:
             if kind == "check":
                 _report(result, "passed")

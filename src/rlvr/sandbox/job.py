@@ -65,7 +65,8 @@ class Result:
     """What came of one call or step.
 
     kind: "value", text is its canonical text; "foreign", text is its type; "raised", text is what; "passed" or
-    "failed", of a check; "import_failed", the test program itself imports what is not there.
+    "failed", of a check; "import_failed" and "unsendable": the test program itself imports what is not there, or passes
+    what is no plain value; "broken", alone: the submission does not load.
     """
 
     kind: str
@@ -86,7 +87,7 @@ class Outcome:
     stdout: bytes = b""
     stderr: bytes = b""
     seconds: float = 0.0
-    detail: str = ""  # e.g. "signal 11", "stdout"
+    detail: str = ""  # e.g. "signal 11", "stdout", "broken TypeError: ..."
 
 
 class Sandbox(Protocol):

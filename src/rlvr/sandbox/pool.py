@@ -190,7 +190,7 @@ class _Worker:
                 status, detail = "over_limit", full[0]
             elif code < 0:
                 status, detail = "killed", f"signal {-code}"
-        if job.steps and result and result.startswith(b"broken "):
+        if result and result.startswith(b"broken "):
             detail = detail or result[:300].decode("ascii", "replace").strip()
         return Outcome(
             status, code, _results(answers or b""), stdout or b"", stderr or b"", reply.get("seconds", 0.0), detail

@@ -100,7 +100,7 @@ def value_of(tree: Tree, foreign: Callable[[int], Any] | None = None) -> Any:
     if tag in "tsz":
         return kind(value_of(x, foreign) for x in body)
     if tag in "by":
-        return kind.fromhex(body)
+        return kind(bytes.fromhex(body))
     if tag == "c":
         return complex(float(body[0]), float(body[1]))
     return int(body, 16) if tag == "i" else float(body)
@@ -127,9 +127,8 @@ def same(
 def _same(a: Tree, b: Tree, tolerance: float, ints: bool, tuples: bool) -> bool:
     if tuples:
         a, b = _as_list(a), _as_list(b)
-    numbers = _number(a), _number(b)
-    if numbers[0] is not None and numbers[1] is not None:
-        x, y = numbers
+    x, y = _number(a), _number(b)
+    if x is not None and y is not None:
         if type(x) is type(y) is int or not (ints or type(x) is type(y)):
             return type(x) is type(y) and x == y
         if x == y or (x != x and y != y):

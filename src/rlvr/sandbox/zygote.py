@@ -37,8 +37,8 @@ from rlvr.sandbox import inside, kernel
 WARM = [
     "abc", "array", "ast", "asyncio", "bisect", "cmath", "collections", "contextlib", "copy", "dataclasses", "datetime",
     "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "inspect", "io", "itertools", "json", "math",
-    "numbers", "operator", "queue", "random", "re", "secrets", "statistics", "string", "struct", "textwrap", "threading",
-    "time", "traceback", "types", "typing", "unicodedata", "uuid",
+    "numbers", "operator", "queue", "random", "re", "secrets", "statistics", "string", "struct", "textwrap",
+    "threading", "time", "traceback", "types", "typing", "unicodedata", "uuid",
 ]  # fmt: skip
 LIBRARIES = ["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/nix/store"]
 OTHERS = ["/etc/ld.so.cache", "/usr/share/zoneinfo", "/etc/localtime"]

@@ -17,7 +17,7 @@ class Token(NamedTuple):
 
 def _tokens(table: str) -> dict[str, Token]:
     """From lines of a token, as kind or kind=value, and the names that stand for it."""
-    found = {}
+    found: dict[str, Token] = {}
     for line in table.strip().splitlines():
         head, *names = line.split()
         kind, _, value = head.partition("=") if len(head) > 2 else (head, "", "")
@@ -181,8 +181,8 @@ def _typography() -> dict[str, str]:
         "\\approx ": "≈", "\\infty ": "∞", "\\pi ": "π", "\\sqrt ": "√", "\\cbrt ": "∛", "\\cup ": "∪", "\\cap ": "∩",
         "\\setminus ": "∖", "\\in ": "∈", "\\emptyset ": "∅øØ", "\\pm ": "±", "\\mp ": "∓", "^\\circ ": "°º", "'": "′’",
         "\\R ": "ℝ", "\\langle ": "⟨〈", "\\rangle ": "⟩〉", "\\lfloor ": "⌊", "\\rfloor ": "⌋", "\\lceil ": "⌈",
-        "\\rceil ": "⌉", "|": "∣", ":": "∶：", ",": "，", ";": "；", "(": "（", ")": "）", "[": "［", "]": "］", "{": "｛",
-        "}": "｝", "<": "＜", ">": "＞", ".": "．", "%": "％", "\\$": "＄", "\\ell ": "ℓ",
+        "\\rceil ": "⌉", "|": "∣", ":": "∶：", ",": "，", ";": "；", "(": "（", ")": "）", "[": "［", "]": "］",
+        "{": "｛", "}": "｝", "<": "＜", ">": "＞", ".": "．", "%": "％", "\\$": "＄", "\\ell ": "ℓ",
         "": "“”‘\u200b\u200c\u200d\u2060\ufeff\u00ad", "\\,": "\u00a0\u202f\u2009", " ": "\u2002\u2003\u2005\u3000",
     }  # fmt: skip
     table = {character: meant for meant, characters in spelled.items() for character in characters}

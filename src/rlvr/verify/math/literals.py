@@ -167,4 +167,4 @@ def decimal(raw: str) -> Num | Dec:
     digits = before + behind
     value: int | Fraction = int(digits or "0")
     value = value * 10**shift if shift >= 0 else whole(Fraction(value, 10**-shift))
-    return Dec(value, max(1, len(digits.lstrip("0")))) if behind else Num(value)
+    return Dec(value, max(1, len(digits.lstrip("0"))), shift) if behind else Num(value)

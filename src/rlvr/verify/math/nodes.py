@@ -25,10 +25,11 @@ class Num(NamedTuple):
 
 
 class Dec(NamedTuple):
-    """A number written with a decimal point, and how many significant digits it shows."""
+    """A number written with a decimal point: how many significant digits it shows, and the last one's power of ten."""
 
     value: Exact
     digits: int
+    place: int
 
 
 class Var(NamedTuple):
@@ -261,7 +262,7 @@ def negate(node: Node) -> Node:
     if type(node) is Num:
         return Num(-node.value)
     if type(node) is Dec:
-        return Dec(-node.value, node.digits)
+        return node._replace(value=-node.value)
     if type(node) is Neg:
         return node.arg
     return Neg(node)
@@ -269,7 +270,7 @@ def negate(node: Node) -> Node:
 
 def power(base: Node, exponent: Node) -> Node:
     b, e = exact(base), exact(exponent)
-    if b is None or e is None or e.denominator != 1 or abs(e) * max(1, bits(b) - 1) > FOLDED_BITS:
+    if b is None or e is None or e.denominator != 1 or abs(e.numerator) * max(1, bits(b) - 1) > FOLDED_BITS:
         return Pow(base, exponent)
     if not b and e < 0:
         raise Fault("unparsable", "division by zero")

@@ -46,8 +46,8 @@ SIGNS = frozenset(["=", "~", "!=", "<", "<=", ">", ">=", "in"])
 ATOMS = {
     "n": literals.number, "v": literals.name, "c": literals.constant, "w": literals.word, "text": literals.named_set,
     "f": functions.function, "frac": functions.fraction, "binom": functions.binomial, "root": functions.root_of,
-    "(": brackets.bracket, "[": brackets.bracket, "]": brackets.bracket, "langle": brackets.bracket, "{": brackets.braces,
-    "{{": brackets.set_, "|": brackets.absolute, "lfloor": brackets.rounded, "lceil": brackets.rounded,
+    "(": brackets.bracket, "[": brackets.bracket, "]": brackets.bracket, "langle": brackets.bracket,
+    "{": brackets.braces, "{{": brackets.set_, "|": brackets.absolute, "lfloor": brackets.rounded, "lceil": brackets.rounded,
     "overline": literals.accented, "accent": literals.accented, "begin": brackets.environment,
 }  # fmt: skip
 
