@@ -44,7 +44,9 @@ def padded(case: Case, stream: str) -> list[list[float]]:
     return [[*row, *[0.0] * (width - len(row))] for row in rows]
 
 
-def random_case(seed: int, groups: list[int], about: str, tools: bool = True, empty: bool = True, apart: float = 0.5) -> Case:
+def random_case(
+    seed: int, groups: list[int], about: str, tools: bool = True, empty: bool = True, apart: float = 0.5
+) -> Case:
     """Rows of these groups, in this order: off-policy by up to one nat a token (so that no ratio reaches 3), the sampler `apart` nats
     off, an empty row (only tool output), truncated rows."""
     noise = random.Random(seed)
@@ -141,7 +143,9 @@ def cases() -> dict[str, Case]:
         "square-2": random_case(2, square, "four groups of four; tool output, an empty row"),
         "uneven-3": random_case(3, uneven, "groups of 2, 3, 5 and 4 in mixed order; tool output, an empty row"),
         "uneven-4": random_case(4, uneven, "groups of 2, 3, 5 and 4 in mixed order; tool output, an empty row"),
-        "plain-5": random_case(5, square, "four groups of four; nothing but the policy's tokens", tools=False, empty=False),
+        "plain-5": random_case(
+            5, square, "four groups of four; nothing but the policy's tokens", tools=False, empty=False
+        ),
         "pairs-6": random_case(6, [i // 2 for i in range(12)], "six groups of two", tools=False, empty=False),
         "alone": hand_case("a group of one, beside a group of two", [0, 1, 1], [1.0, 1.0, 0.0], [[0.0], [0.0], [0.0]]),
         "silent": hand_case("eight equal rewards of 0.7", [0] * 8, [0.7] * 8, [[0.0]] * 8),

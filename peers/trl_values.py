@@ -48,12 +48,22 @@ RUNS: dict[str, dict[str, Any]] = {
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
     "gspo": {**SEQUENCE, "epsilon": 3e-4, "epsilon_high": 4e-4},
     "gspo wide": {**SEQUENCE, "epsilon": 0.2, "epsilon_high": 0.2},
-    "gspo tis": {**SEQUENCE, **VLLM, "vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0},
+    "gspo tis": {
+        **SEQUENCE,
+        **VLLM,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 2.0,
+    },
     "kl k3": {"loss_type": "dapo", "beta": 0.1, "use_bias_correction_kl": False},
     "kl k3, corrected": {"loss_type": "dapo", "beta": 0.1},  # TRL's default
     "entropy": {"loss_type": "dapo", "entropy_coef": 0.01},
     "entropy row mean": {"loss_type": "grpo", "entropy_coef": 0.01},
-    "tis": {"loss_type": "dapo", **VLLM, "vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0},
+    "tis": {
+        "loss_type": "dapo",
+        **VLLM,
+        "vllm_importance_sampling_mode": "token_truncate",
+        "vllm_importance_sampling_clip_max": 2.0,
+    },
     "tis kl": {
         "loss_type": "dapo",
         **VLLM,
@@ -148,7 +158,13 @@ def model() -> LlamaForCausalLM:
 
 
 def common(folder: str, rows: int) -> dict[str, Any]:
-    return {"output_dir": folder, "use_cpu": True, "bf16": False, "report_to": "none", "per_device_train_batch_size": rows}
+    return {
+        "output_dir": folder,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": "none",
+        "per_device_train_batch_size": rows,
+    }
 
 
 def completions(case: Case) -> list[list[int]]:
@@ -279,7 +295,8 @@ def prefer(case: Case, folder: str, **settings: Any) -> dict[str, Any]:
     completion[:, 0] = 0
     leaf = tensor(case, "logp").requires_grad_()
     loss = trainer.compute_loss(
-        Table(leaf, entropy), {"input_ids": ids[order], "attention_mask": mask[order], "completion_mask": completion[order]}
+        Table(leaf, entropy),
+        {"input_ids": ids[order], "attention_mask": mask[order], "completion_mask": completion[order]},
     )
     loss.backward()
     return {"loss": float(loss.detach()), "logp": trained(case, leaf.grad)}
@@ -308,12 +325,22 @@ def main() -> None:
         plain["rloo, on policy"] = leave_one_out(cases["plain-5"], folder, 0.0, True)
         plain["rloo"] = leave_one_out(cases["plain-5"], folder, 0.0, False)
         plain["rloo, kl in reward"] = leave_one_out(cases["plain-5"], folder, 0.1, True)
-        values["pairs-6"] = {"dpo": prefer(cases["pairs-6"], folder), "dpo beta 1": prefer(cases["pairs-6"], folder, beta=1.0)}
+        values["pairs-6"] = {
+            "dpo": prefer(cases["pairs-6"], folder),
+            "dpo beta 1": prefer(cases["pairs-6"], folder, beta=1.0),
+        }
     lengths = list(range(1, 15))
     punish = get_soft_overlong_punishment(12, 4)
     values["overlong"] = {"lengths": lengths, "penalty": punish([[WORD] * n for n in lengths])}
     defaults = GRPOConfig(**common("unused", 8))
-    names = ("beta", "epsilon", "loss_type", "scale_rewards", "vllm_importance_sampling_mode", "vllm_importance_sampling_clip_max")
+    names = (
+        "beta",
+        "epsilon",
+        "loss_type",
+        "scale_rewards",
+        "vllm_importance_sampling_mode",
+        "vllm_importance_sampling_clip_max",
+    )
     values["defaults"] = {name: getattr(defaults, name) for name in names}
     versions = {"trl": trl.__version__, "torch": torch.__version__, "python": platform.python_version()}
     today = datetime.date.today().isoformat()

@@ -186,7 +186,9 @@ def worker_data(case: Case, data: DataProto, **more: torch.Tensor) -> TensorDict
     return TensorDict(fields, batch_size=[len(lengths)])
 
 
-def run(case: Case, adv: str = "", std: bool = True, gamma: float = 1.0, lam: float = 1.0, **given: Any) -> dict[str, Any]:
+def run(
+    case: Case, adv: str = "", std: bool = True, gamma: float = 1.0, lam: float = 1.0, **given: Any
+) -> dict[str, Any]:
     data, out = proto(case), {}
     logp, entropy, value = (tensor(case, s).requires_grad_() for s in ("logp", "now_entropy", "now_value"))
     mask = tensor(case, "trained")
@@ -279,7 +281,11 @@ def main() -> None:
         values[name]["estimators"] = {e: advantages(cases[name], e) for e in ESTIMATORS}
     values["penalties"] = {name: penalties(cases[name]) for name in (*EVERYWHERE, "wild")}
     lengths = list(range(1, 15))
-    long = {"max_tokens": 12, "rows": {"group": lengths, "score": [0.0] * 14}, "tokens": {"trained": [[1.0] * n for n in lengths]}}
+    long = {
+        "max_tokens": 12,
+        "rows": {"group": lengths, "score": [0.0] * 14},
+        "tokens": {"trained": [[1.0] * n for n in lengths]},
+    }
     for stream in ("old_logp", "ref_logp", "value"):
         long["tokens"][stream] = long["tokens"]["trained"]
     values["overlong"] = {"lengths": lengths, "penalty": rewarded(long, proto(long), 4).sum(-1).tolist()}

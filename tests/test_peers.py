@@ -412,7 +412,7 @@ def test_17_trls_default_kl_carries_the_ratio() -> None:
     """q k3 has slope q (k3 + 1 - exp(-d)), d = logp - ref_logp: TRL's default since `use_bias_correction_kl`. Plain k3 is ours."""
     seen, (batch, policy) = TRL["plain-5"], batch_of(CASES["plain-5"])
     q, d = (policy.logp - batch["old_logp"]).exp(), policy.logp - batch["ref_logp"]
-    slope = tokens(seen["kl k3, corrected"]["logp"]) - tokens(seen["dapo"]["logp"])
+    slope = tokens(seen["kl k3, corrected"]["logp"]) - tokens(seen["bnpo"]["logp"])
     close(slope, 0.1 * q * (torch.exp(-d) - 1 + d + 1 - torch.exp(-d)) / len(d), SINGLE)
 
 
@@ -446,9 +446,9 @@ def test_19_a_row_without_a_verdict_leaves_the_denominators(run: str, method: Me
 def test_20_a_step_is_normalised_by_its_own_tokens() -> None:
     """TRL with two steps a batch divides each by half the batch's tokens, whatever it holds: summed, twice the batch's mean. Ours
     divides by what the step holds."""
-    halves = TRL["square-1"]["dapo, half the batch a step"]["logp"]
-    close(2 * ours(trl_spread(grpo()), "square-1").logp, halves, SINGLE)
-    batch, policy = batch_of(CASES["square-1"])
+    halves = TRL["plain-5"]["dapo, half the batch a step"]["logp"]
+    close(2 * ours(trl_spread(grpo()), "plain-5").logp, halves, SINGLE)
+    batch, policy = batch_of(CASES["plain-5"])
     plan = list(trl_spread(grpo()).plan(12, reward=Pays()).phases.values())[-1]
     first = torch.arange(8)
     index = batch.token_index(first)

@@ -144,7 +144,8 @@ def test_keys_depend_on_the_path_only() -> None:
 
 
 def test_golds_stay_with_the_verifier() -> None:
-    assert Task("t", "p", answer="42", meta={"level": 1}).public() == Task("t", "p", meta={"level": 1})
+    task = Task("t", "p", answer="42", meta={"level": 1, "demo": "40+2=42", "steps": ["40+2"]})
+    assert task.public() == Task("t", "p", meta={"level": 1})
 
 
 def test_groups_are_told_by_their_known_verdicts() -> None:

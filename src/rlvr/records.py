@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+# Keys of Task.meta that hold an answer: demonstrations, worked steps, preference pairs.
+GIVES_AWAY = frozenset({"demo", "steps", "chosen", "rejected", "solution"})
 Message = Mapping[str, Any]  # {"role": "user", "content": "..."}
 Prompt = str | tuple[Message, ...]
 Label = Literal["right", "wrong", "unknown"]
@@ -56,8 +58,8 @@ class Task:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def public(self) -> Task:
-        """The task without its gold: what policies, selectors and judges may see."""
-        return replace(self, answer=None)
+        """The task without its gold and what gives it away: what policies, selectors and judges may see."""
+        return replace(self, answer=None, meta={k: v for k, v in self.meta.items() if k not in GIVES_AWAY})
 
 
 @dataclass(frozen=True, slots=True)
