@@ -42,3 +42,22 @@ clean:
 # Pages that are made from the code.
 docs: $(VENV)/installed
 	$(BIN)/python -m rlvr.pairs > docs/stacking.md
+
+# TRL's and verl's own numbers, made anew in environments of their own (3 GB the first time), and ours held against them.
+.PHONY: peers
+peers: $(VENV)/installed .venv-trl/installed .venv-verl/installed
+	$(BIN)/python peers/make_cases.py
+	.venv-verl/bin/python peers/verl_values.py
+	.venv-trl/bin/python peers/trl_values.py
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/test_peers.py
+
+.venv-trl/installed: peers/requirements-trl.txt
+	$(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+
+.venv-verl/installed: peers/requirements-verl.txt
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1
+	@touch $@

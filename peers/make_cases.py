@@ -2,9 +2,9 @@
 
     python peers/make_cases.py          writes tests/fixtures/peers/cases.json.gz
 
-A case is {"about", "max_tokens", "rows": {name: [R]}, "tokens": {name: R lists}}. Every row's lists are as long as its completion;
-`trained` is 1 on the policy's tokens and 0 on tool output (whose other numbers are noise that nobody may read). Numbers are rounded
-to six places, so that the text holds them exactly. Nothing here knows what any side computes.
+A case is {"about", "max_tokens", "rows": {name: [R]}, "tokens": {name: R lists}}. Every row's lists are as long as its
+completion; `trained` is 1 on the policy's tokens and 0 on tool output (whose other numbers are noise that nobody may
+read). Random numbers are rounded to six places. Nothing here knows what any side computes.
 
 `load`, `save` and `padded` are for the two scripts that run the peers.
 """
@@ -44,15 +44,13 @@ def padded(case: Case, stream: str) -> list[list[float]]:
     return [[*row, *[0.0] * (width - len(row))] for row in rows]
 
 
-def random_case(
-    seed: int, groups: list[int], about: str, tools: bool = True, empty: bool = True, apart: float = 0.5
-) -> Case:
-    """Rows of these groups, in this order: off-policy by up to one nat a token (so that no ratio reaches 3), the sampler `apart` nats
-    off, an empty row (only tool output), truncated rows."""
+def random_case(seed: int, groups: list[int], about: str, plain: bool = False) -> Case:
+    """Rows of these groups, in this order: off-policy by up to one nat a token (so that no ratio reaches 3), the
+    sampler half a nat off, truncated rows, and, unless `plain`, tool output and a row of nothing else."""
     noise = random.Random(seed)
     count, longest = len(groups), 12
-    trained = [_flags(noise, noise.randint(1, longest), tools) for _ in range(count)]
-    if empty:
+    trained = [_flags(noise, noise.randint(1, longest), not plain) for _ in range(count)]
+    if not plain:
         trained[noise.randrange(count)] = [0]
     tokens: dict[str, list[list[float]]] = {"trained": [[float(x) for x in row] for row in trained]}
     for name in STREAMS:
@@ -63,7 +61,7 @@ def random_case(
             values = {
                 "old_logp": old,
                 "logp": old + max(-1.0, min(1.0, noise.gauss(0, 0.4))),
-                "behavior_logp": old + apart * noise.gauss(0, 1),
+                "behavior_logp": old + 0.5 * noise.gauss(0, 1),
                 "ref_logp": old + 0.3 * noise.gauss(0, 1),
                 "value": noise.gauss(0, 1),
                 "now_value": noise.gauss(0, 1),
@@ -143,10 +141,8 @@ def cases() -> dict[str, Case]:
         "square-2": random_case(2, square, "four groups of four; tool output, an empty row"),
         "uneven-3": random_case(3, uneven, "groups of 2, 3, 5 and 4 in mixed order; tool output, an empty row"),
         "uneven-4": random_case(4, uneven, "groups of 2, 3, 5 and 4 in mixed order; tool output, an empty row"),
-        "plain-5": random_case(
-            5, square, "four groups of four; nothing but the policy's tokens", tools=False, empty=False
-        ),
-        "pairs-6": random_case(6, [i // 2 for i in range(12)], "six groups of two", tools=False, empty=False),
+        "plain-5": random_case(5, square, "four groups of four; nothing but the policy's tokens", plain=True),
+        "pairs-6": random_case(6, [i // 2 for i in range(12)], "six groups of two", plain=True),
         "alone": hand_case("a group of one, beside a group of two", [0, 1, 1], [1.0, 1.0, 0.0], [[0.0], [0.0], [0.0]]),
         "silent": hand_case("eight equal rewards of 0.7", [0] * 8, [0.7] * 8, [[0.0]] * 8),
         "close": hand_case(

@@ -1,12 +1,13 @@
-"""Run TRL's own trainers on the shared cases, on the CPU, and write what they give: tests/fixtures/peers/trl.json.gz.
+"""Run TRL's own trainers on the shared cases, on the CPU, and write what they give as a fixture.
 
-    python peers/trl_values.py          in an environment made from peers/requirements-trl.txt
+    python peers/trl_values.py          writes tests/fixtures/peers/trl.json.gz; see peers/README.md for the environment
 
-Trainers are built by their own constructors from a configuration that a user could write, around a model of a few hundred parameters.
-Then the model is exchanged for a table of the case's log-probs, and TRL's code runs unmodified: `_generate_and_score_completions` on
-the case's tokens (through `rollout_func`) and rewards, then `_compute_loss`, then autograd. Three things are set by hand: `use_vllm`
-after construction (vLLM is not needed, its tokens are the case's), `beta` likewise (the reference is a table), and how RLOOTrainer,
-which has no `rollout_func`, gets its tokens. Rewards are float32 in TRL, log-probs here float64. Lists hold one number a trained token.
+Trainers are built by their own constructors from a configuration that a user could write, around a model of a few
+hundred parameters. Then the model is exchanged for a table of the case's log-probs, and TRL's code runs unmodified:
+`_generate_and_score_completions` on the case's tokens (through `rollout_func`) and rewards, then `_compute_loss`, then
+autograd. Set by hand are only `use_vllm` (after construction: vLLM is not needed, its tokens are the case's), `beta`
+(likewise: the reference is a table), and how RLOOTrainer, which has no `rollout_func`, gets its tokens. Rewards are
+float32 in TRL, log-probs here float64. Lists hold one number a trained token, rows end to end.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ EDGES: dict[str, tuple[str, ...]] = {
 
 
 class Table(torch.nn.Module):
-    """Answers like a model with TRL's fused head: the case's log-probs and entropies at scored positions, 0 elsewhere."""
+    """Answers like a model with TRL's fused head: log-probs and entropies at scored positions, 0 elsewhere."""
 
     def __init__(self, log_probs: torch.Tensor, entropy: torch.Tensor) -> None:
         super().__init__()

@@ -1,11 +1,12 @@
-"""Run verl's own functions on the shared cases, on the CPU, and write what they give: tests/fixtures/peers/verl.json.gz.
+"""Run verl's own functions on the shared cases, on the CPU, and write what they give as a fixture.
 
-    python peers/verl_values.py         in an environment made from peers/requirements-verl.txt
+    python peers/verl_values.py        writes tests/fixtures/peers/verl.json.gz; see peers/README.md for the environment
 
-Everything is float64, as far as verl lets it be. Each run goes the way that verl's trainer goes: reward manager -> KL in the reward ->
-advantages (`ray_trainer.compute_advantage`) -> importance weights (`rollout_corr_helper`) -> the worker's loss (`losses.ppo_loss`,
-`value_loss`, `sft_loss`) -> autograd. verl's code runs unmodified; the model is a leaf of log-probs. The counts that its engine would
-send along are the batch's: all trained tokens, all rows. Lists hold one number a trained token, rows end to end.
+Each run goes the way that verl's trainer goes: reward manager -> KL in the reward -> advantages
+(`ray_trainer.compute_advantage`) -> importance weights (`rollout_corr_helper`) -> the worker's loss (`losses.ppo_loss`,
+`value_loss`, `sft_loss`) -> autograd. verl's code runs unmodified, in float64 as far as it lets us; the model is a leaf
+of log-probs. The counts that its engine would send along are the batch's: all trained tokens, all rows. Lists hold one
+number a trained token, rows end to end.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class Words:
 
 
 def proto(case: Case) -> DataProto:
-    """A rollout batch as verl's trainers hold it. Row i's prompt is two tokens, its response all tokens, tool output included."""
+    """A rollout batch as verl's trainers hold it: prompts of two tokens, responses with their tool output."""
     lengths = torch.tensor([len(row) for row in case["tokens"]["trained"]])
     rows, width = len(lengths), int(lengths.max())
     inside = (torch.arange(width) < lengths[:, None]).long()
@@ -149,7 +150,7 @@ def proto(case: Case) -> DataProto:
 
 
 def rewarded(case: Case, data: DataProto, overlong: int | None) -> torch.Tensor:
-    """[R, T] token_level_scores by verl's DAPO reward manager: the row's score at its last token, tool output included."""
+    """[R, T] token_level_scores by verl's DAPO reward manager: the row's score at its last token, be it a tool's."""
     buffer = {"enable": overlong is not None, "len": overlong or 0, "penalty_factor": 1.0, "log": False}
     given = {"reward": {"reward_kwargs": {"overlong_buffer_cfg": buffer, "max_resp_len": case["max_tokens"]}}}
     score = lambda data_source, solution_str, ground_truth, extra_info: ground_truth  # noqa: E731
@@ -166,7 +167,7 @@ def nested(rows: list[torch.Tensor]) -> torch.Tensor:
 
 
 def model_output(case: Case, response: torch.Tensor) -> torch.Tensor:
-    """Padded [R, T] as the worker's jagged output of prompt and response; a token's number stands one place before it."""
+    """Padded [R, T] as the worker's jagged output of prompt and response; a token's number stands one place earlier."""
     parts = []
     for i, row in enumerate(case["tokens"]["trained"]):
         zero = response.new_zeros

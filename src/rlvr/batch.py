@@ -170,7 +170,7 @@ class Batch:
         edge = torch.zeros(n, dtype=torch.bool, device=x.device)
         busy = self.length > 0
         edge[(self.length.cumsum(0) - 1 if reverse else self.first)[busy]] = True
-        k = torch.where(edge.flip(0) if reverse else edge, 0.0, keep).to(x.dtype)
+        k = torch.full_like(x, keep).masked_fill(edge.flip(0) if reverse else edge, 0.0)
         step, longest = 1, int(self.length.max())
         while step < longest:
             y = torch.cat([y[:step], y[step:] + k[step:] * y[:-step]])

@@ -76,19 +76,23 @@ class Training:
     folder: Path
     sinks: Sequence[Any] = ()
     dtype: torch.dtype = torch.float32
-    after_step: Callable[[int, dict[str, float]], None] | None = None  # evaluation, checkpoints
+    after_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None  # adds metrics: evaluation
+    saved: Callable[[int], None] = lambda step: None  # called when a step is over: checkpoints
+    asked_to_stop: Callable[[], bool] = lambda: False
     step: int = 0
     phase: dict[str, Any] = field(default_factory=dict)
     trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
     unknown: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=10))  # (unknown, all) of recent steps
 
     def run(self) -> None:
-        """Train until `settings.steps`. Raises Stopped, NotFinite or whatever a piece of the user's raises."""
+        """Train until `settings.steps`, or until somebody asks to stop. Raises Stopped, or what a piece of the user's
+        raises."""
         self.phase = self.phase or self.plan.start()
-        while self.step < self.settings.steps:
+        while self.step < self.settings.steps and not self.asked_to_stop():
             metrics = self.train_step(self.step + 1)
+            self.phase = self.plan.next(self.phase, self.step + 1, metrics)
             self.step += 1
-            self.phase = self.plan.next(self.phase, self.step, metrics)
+            self.saved(self.step)
 
     # ---- one step ----------------------------------------------------------------------------------------
     def train_step(self, step: int) -> dict[str, float]:
@@ -110,8 +114,7 @@ class Training:
                 self.engine.refresh("reference")
         self.selector.observe(seen)
         metrics = summary(seen, batch, told, clock)
-        if self.after_step is not None:
-            self.after_step(step, metrics)
+        self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)
         if step in (1, self.settings.steps) or step % self.settings.rollouts_every == 0:

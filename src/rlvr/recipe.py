@@ -14,6 +14,7 @@ was given, what is wanted. Nothing here imports torch.
 from __future__ import annotations
 
 import difflib
+import glob
 import math
 import os
 import tomllib
@@ -34,11 +35,15 @@ class RecipeError(ValueError):
     """The recipe cannot be used; the message lists every problem with the place where it stands."""
 
 
+FILES = ("jsonl", "parquet")  # endings of task files, which are the names of their sources too
+
+
 def _source(value: Any) -> Any:
     """A name for short: "countdown" is {name = "countdown"}, "my.jsonl" is {name = "jsonl", path = "my.jsonl"}."""
     if not isinstance(value, str):
         return value
-    return {"name": "jsonl", "path": value} if value.endswith(".jsonl") else {"name": value}
+    ending = value.rpartition(".")[2]
+    return {"name": ending, "path": value} if ending != value and ending in FILES else {"name": value}
 
 
 Source = Annotated[dict[str, Any], BeforeValidator(_source)]
@@ -151,13 +156,17 @@ class Recipe(BaseModel):
     """the run stops above this gap between sampler and trainer, mean nats a token; unset: by dtype"""
     rollouts_every: Count = 5
     """steps between written rollouts; the first and the last are always written"""
-    checkpoint_every: Count = 0
+    checkpoint_every: Count = 50
     """steps between checkpoints; 0: none on the way"""
+    keep_checkpoints: Positive = 2
+    """checkpoints that are kept, the newest"""
     examples_every: Count = 10
     """steps between printed example answers; 0: none"""
+    sinks: list[str] = ["jsonl", "parquet", "terminal"]
+    """where numbers and answers go: the run's folder (jsonl, parquet), terminal, tensorboard, wandb, trackio"""
 
     tasks: Source
-    """where tasks come from: a name, a .jsonl file, or a table with `name` and the source's arguments"""
+    """where tasks come from: a name, a .jsonl or .parquet file, or a table with `name` and the source's arguments"""
     papers: dict[str, dict[str, Any]] = {}
     """settings of papers by name: [papers.dapo] clip_high = 0.3"""
     pays: Pays = Pays()
@@ -197,6 +206,12 @@ def _across(r: Recipe) -> Iterator[Problem]:
     yield from _source_problems("tasks", r.tasks)
     if r.eval.tasks is not None:
         yield from _source_problems("eval.tasks", r.eval.tasks)
+    for sink in r.sinks:
+        if sink != "terminal" and sink not in registry.names("sink"):
+            known = sorted({*registry.names("sink"), "terminal"})
+            near = difflib.get_close_matches(sink, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
+            yield Problem(f"no sink is called {sink!r}; {hint}", ("sinks",))
     if r.verifier is not None:
         from rlvr.verify.spec import verifier_from
 
@@ -397,7 +412,7 @@ def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
 
     def found(text: str) -> str:
         path = Path(text).expanduser()
-        there = [base / path for base in bases if (base / path).exists()]
+        there = [base / path for base in bases if os.path.exists(base / path) or glob.glob(str(base / path))]
         return os.path.abspath(there[0]) if there else text
 
     def thing(text: str) -> str:
@@ -476,7 +491,7 @@ def _single(error: ValidationError) -> list[Problem]:
             if e["type"] in WANTED:
                 wanted = WANTED[e["type"]].format(**e.get("ctx", {}))
             if key in ("tasks", "eval.tasks"):
-                wanted = "a name, a .jsonl file or a table"
+                wanted = "a name, a .jsonl or .parquet file, or a table"
             mended = _mended(key, given, e["type"])
             found.append(Problem(f"`{key}` is {_given(given)}; wanted {wanted}{mended}", (key,)))
     return found

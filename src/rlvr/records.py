@@ -58,8 +58,12 @@ class Task:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def public(self) -> Task:
-        """The task without its gold and what gives it away: what policies, selectors and judges may see."""
-        return replace(self, answer=None, meta={k: v for k, v in self.meta.items() if k not in GIVES_AWAY})
+        """The task without its gold and what gives it away: what policies, selectors and judges may see.
+
+        Beside GIVES_AWAY, a task may list further keys of its meta in meta["gives_away"].
+        """
+        hidden = GIVES_AWAY.union(self.meta.get("gives_away", ()))
+        return replace(self, answer=None, meta={k: v for k, v in self.meta.items() if k not in hidden})
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from rlvr.checkpoint import checkpoints, newest, restore, save
 from rlvr.engine.critic import Critic
 from rlvr.engine.load import Loaded, load_model, save_model
 from rlvr.engine.model import LanguageModel
@@ -28,13 +29,14 @@ from rlvr.method import Method
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
 from rlvr.records import Rollout, Task, Verdict, mix
-from rlvr.registry import describe, get
+from rlvr.registry import get
 from rlvr.report.html import write_report
 from rlvr.report.sink import make_sinks
-from rlvr.report.store import RowRecord, RunInfo, read_rows, read_run, rollout_files, write_text
+from rlvr.report.store import RowRecord, RunInfo, read_lines, read_rows, read_run, rollout_files, write_text
 from rlvr.reward.pays import Part, Pays
 from rlvr.rows import prompt_text
-from rlvr.stacking import build_method
+from rlvr.stacking import build_method, parameters
+from rlvr.stopping import stopping
 from rlvr.verify.judge import judge
 from rlvr.verify.spec import verifier_from
 
@@ -112,8 +114,8 @@ def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
 
 
 def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
-    """Training and evaluation tasks. A source with a `split` argument makes both; from any other a share is held
-    out."""
+    """Training and evaluation tasks. A source with the arguments `n` and `split` makes both; from any other a share is
+    held out."""
     source = dict(recipe.tasks)
     name = source.pop("name")
     make = get("tasks", name)
@@ -122,7 +124,7 @@ def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
         other = dict(recipe.eval.tasks)
         evaluated = get("tasks", other.pop("name"))(**other)
         return make(**source), evaluated[:n]
-    if "split" in describe("tasks", name).signature:
+    if {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
         return make(**source), make(**{**source, "n": n, "split": "eval"})
     every = make(**source)
     order = sorted(
@@ -156,7 +158,7 @@ def set_up(
     else:
         held = min(recipe.eval.problems, round(len(tasks) * recipe.eval.holdout))
         train, evaluated = list(tasks)[held:], list(tasks)[:held]
-    loaded = model if isinstance(model, Loaded) else load_model(model or recipe.model, recipe.dtype, recipe.device)
+    loaded = _load(recipe, model or recipe.model)
     lm = LanguageModel(loaded.model)
     renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
     chosen = verifier if verifier is not None else recipe.verifier
@@ -182,12 +184,16 @@ def set_up(
     )
 
 
+def _load(recipe: Recipe, model: Any) -> Loaded:
+    return model if isinstance(model, Loaded) else load_model(model, recipe.dtype, recipe.device)
+
+
 def _without_verifiers(tasks: Sequence[Task]) -> Sequence[Task]:
     """The run's verifier was named on purpose: it judges every task."""
     return [replace(t, verifier=None) for t in tasks]
 
 
-# ---- training --------------------------------------------------------------------------------------------
+# ---- training ------------------------------------------------------------------------------------------------
 def train(
     recipe: Recipe,
     out: Path | None = None,
@@ -196,49 +202,45 @@ def train(
     verifier: Any = None,
     method: Method | None = None,
     model: Any = None,
-    sinks: Sequence[str] = ("jsonl", "parquet", "terminal"),
+    sinks: Sequence[str] | None = None,
     title: str = "rlvr",
+    resume: bool = False,
 ) -> Run:
-    """Train by a recipe into a folder. `tasks`, `verifier`, `method` and `model` stand in for what the recipe names.
+    """Train by a recipe into a folder. `tasks`, `verifier`, `method`, `model` and `sinks` stand in for what the
+    recipe names.
 
-    Ctrl-C ends the run and saves; so do the limits of the recipe. Raises what a piece of the user's raises.
+    resume: go on in `out` from its newest checkpoint, to the same weights as if it had never stopped.
+    The first Ctrl-C (or SIGTERM) ends the run after the present step and saves it, the second ends it at once. The
+    recipe's limits end it too. Raises what a piece of the user's raises.
     """
-    plan = plan_of(recipe, method)
-    setup = set_up(recipe, tasks, verifier, model, frozenset({"entropy"}))
     folder = out or Path("runs") / f"{title}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    checkpoint = newest(folder) if resume else None
+    shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
+    plan = plan_of(recipe, method)
+    setup = set_up(recipe, tasks, verifier, checkpoint / "model" if checkpoint else model, frozenset({"entropy"}))
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "recipe.toml", recipe.to_toml())
-    training = _training(setup, plan, folder)
-    shown = make_sinks(sinks, every=recipe.examples_every)
+    training = _training(setup, plan, folder, (model or recipe.model) if checkpoint else None)
+    if checkpoint:
+        setup.evaluations = restore(training, checkpoint)["evaluations"]
+    else:
+        _evaluate(setup, folder, "before", shown_to=sys.stderr)
+    training.after_step = lambda step, metrics: _after_step(setup, folder, step, metrics)
+    training.saved = lambda step: _checkpoint(setup, training, step)
+    training.sinks = shown
     names = recipe.method if method is None else "+".join(p for p in method.papers if p != "recipe")
     started = time.time()
-    about = RunInfo(folder, title, setup.loaded.name, names, recipe.steps, str(plan), recipe.seed, started)
-    before = _evaluate(setup, folder, "before", shown_to=sys.stderr)
-    for sink in shown:
-        sink.start(about)
-    training.sinks = shown
-    training.after_step = lambda step, metrics: _after_step(setup, folder, step, metrics)
-    status = "finished"
-    gc.collect()
-    # the libraries' hundreds of thousands of objects stay; looking through them again and again costs a tenth
-    gc.freeze()
-    try:
-        training.run()
-    except KeyboardInterrupt:
-        status = f"stopped by you after step {training.step}; the model is saved"
-    except Stopped as error:
-        status = f"stopped: {error}"
-    except BaseException:
-        status = "failed"
-        raise
-    finally:
-        gc.unfreeze()
-        for sink in shown:
-            sink.end(status)
+    name = recipe.model if model is None else str(getattr(model, "name", model))
+    about = RunInfo(folder, title, name, names, recipe.steps, str(plan), recipe.seed, started)
+    status = _run(training, about)
+    if status == STOPPED_BY_USER:
+        status = f"{status} {training.step}; go on with: rlvr train --resume {folder}"
+        if training.step not in checkpoints(folder):
+            _save(setup, training)
     saved = save_model(setup.loaded.model, setup.loaded.tokenizer, folder / "model")
-    after = _evaluate(setup, folder, "after", shown_to=sys.stderr) if training.step else None
-    if before and after:
-        _write_solved(folder, before, after)
+    if training.step == recipe.steps:
+        _evaluate(setup, folder, "after", shown_to=sys.stderr)
+        _write_solved(folder)
     summary = {
         "folder": str(folder),
         "status": status,
@@ -252,7 +254,52 @@ def train(
     return Run(folder, summary)
 
 
-def _training(setup: Setup, plan: Plan, folder: Path) -> Training:
+STOPPED_BY_USER = "stopped by you after step"
+
+
+def _run(training: Training, about: RunInfo) -> str:
+    """Run the loop with everybody told; returns how it ended."""
+
+    def note(text: str) -> None:
+        for sink in training.sinks:
+            sink.note(text)
+
+    for sink in training.sinks:
+        sink.start(about)
+    status = "failed"
+    gc.collect()
+    # the libraries' hundreds of thousands of objects stay; looking through them over and over costs a tenth
+    gc.freeze()
+    try:
+        with stopping(note) as training.asked_to_stop:
+            training.run()
+        status = "finished" if training.step == training.settings.steps else STOPPED_BY_USER
+    except KeyboardInterrupt:
+        status = "stopped at once"
+        raise
+    except Stopped as error:
+        status = f"stopped: {error}"
+    finally:
+        gc.unfreeze()
+        for sink in training.sinks:
+            sink.end(status)
+    return status
+
+
+def _checkpoint(setup: Setup, training: Training, step: int) -> None:
+    every = setup.recipe.checkpoint_every
+    if every and step % every == 0 and step < setup.recipe.steps:
+        _save(setup, training)
+
+
+def _save(setup: Setup, training: Training) -> None:
+    extra = {"evaluations": setup.evaluations}
+    save(training, setup.loaded.model, setup.loaded.tokenizer, extra, setup.recipe.keep_checkpoints)
+
+
+def _training(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> Training:
+    """The loop's parts. `origin`: the model that the run began with, where the policy has moved on since (a resumed
+    run's reference is that one); None: the policy as it is."""
     recipe = setup.recipe
     optim = Optim(
         recipe.lr,
@@ -266,7 +313,8 @@ def _training(setup: Setup, plan: Plan, folder: Path) -> Training:
     models: dict[str, LanguageModel | Critic] = {"policy": setup.lm}
     optims = {"policy": optim}
     if "reference" in plan.models:
-        models["reference"] = LanguageModel(copy.deepcopy(setup.lm.model).requires_grad_(False))
+        began = setup.loaded if origin is None else _load(recipe, origin)
+        models["reference"] = LanguageModel(copy.deepcopy(began.model).requires_grad_(False))
     if "critic" in plan.models:
         models["critic"] = Critic(setup.lm)
         optims["critic"] = replace(optim, lr=recipe.lr if recipe.critic_lr is None else recipe.critic_lr)
@@ -315,39 +363,52 @@ def _evaluate(setup: Setup, folder: Path, when: str, shown_to: Any = None) -> Me
     setup.evaluations |= {"k": setup.recipe.eval.k, "problems": len(setup.eval_tasks)}
     setup.evaluations[when] = {name: measured.told()}
     write_text(folder / "eval.json", json.dumps(setup.evaluations, indent=2))
+    if when in ENDS:
+        _write_answers(folder / f"eval-{when}.jsonl", measured)
     return measured
 
 
 def _after_step(setup: Setup, folder: Path, step: int, metrics: dict[str, float]) -> None:
-    """Evaluation and checkpoints on the way; the last step has its own."""
+    """Evaluation on the way; the last step has its own."""
     recipe = setup.recipe
-    if step >= recipe.steps:
-        return
-    if recipe.eval.every and step % recipe.eval.every == 0:
+    if recipe.eval.every and step % recipe.eval.every == 0 and step < recipe.steps:
         measured = _evaluate(setup, folder, f"step {step}")
         if measured is not None:
             name = recipe.tasks["name"]
             metrics |= {f"eval/{name}/{key}": e.value for key, e in measured.summary.estimates.items()}
-    if recipe.checkpoint_every and step % recipe.checkpoint_every == 0:
-        save_model(setup.loaded.model, setup.loaded.tokenizer, folder / "checkpoints" / f"step-{step:05d}")
 
 
-def _write_solved(folder: Path, before: Measured, after: Measured) -> None:
+def _write_solved(folder: Path) -> None:
     """One problem that failed before and is solved now: the one whose share of right samples rose most."""
-    share = lambda g: sum(v.label == "right" for v in g.verdicts.values()) / len(g.verdicts)  # noqa: E731
-    pairs = [(b, a) for b, a in zip(before.groups, after.groups) if share(b) < share(a)]
-    if not pairs:
+    before, after = ({row["task"]: row for row in read_lines(folder / f"eval-{when}.jsonl")[0]} for when in ENDS)
+    pairs = [(before[task], row) for task, row in after.items() if task in before]
+    b, a = max(pairs, key=lambda p: p[1]["share_right"] - p[0]["share_right"], default=({}, {}))
+    if not pairs or a["share_right"] <= b["share_right"] or "right" not in a:
         return
-    b, a = max(pairs, key=lambda p: share(p[1]) - share(p[0]))
-
-    def shown(group: Any, label: str) -> dict[str, Any]:
-        row = next((r for r in group.rollouts if group.verdicts[r.episode].label == label), group.rollouts[0])
-        return {"text": row.text, "extracted": group.verdicts[row.episode].extracted, "share_right": share(group)}
-
-    task = a.task
-    told: dict[str, Any] = {"task": task.id, "prompt": prompt_text(task.prompt), "answer": str(task.answer)}
+    shown = lambda row, label: {**row.get(label, row.get("right", {})), "share_right": row["share_right"]}  # noqa: E731
+    told = {key: a[key] for key in ("task", "prompt", "answer")}
     told |= {"before": shown(b, "wrong"), "after": shown(a, "right")}
     write_text(folder / "solved.json", json.dumps(told, indent=2, ensure_ascii=False))
+
+
+ENDS = ("before", "after")
+
+
+def _write_answers(path: Path, measured: Measured) -> None:
+    """One line a problem: share of right samples, and one right and one wrong answer where there is one."""
+    lines = []
+    for group in measured.groups:
+        told: dict[str, Any] = {
+            "task": group.task.id,
+            "prompt": prompt_text(group.task.prompt),
+            "answer": str(group.task.answer),
+            "share_right": sum(v.label == "right" for v in group.verdicts.values()) / len(group.verdicts),
+        }
+        for row in group.rollouts:
+            verdict = group.verdicts[row.episode]
+            told.setdefault(verdict.label, {"text": row.text, "extracted": verdict.extracted, "reason": verdict.reason})
+        lines.append(json.dumps(told, ensure_ascii=False))
+    write_text(path, "\n".join(lines) + "\n")
 
 
 # ---- without training ------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@ parties.
 
     cut invariance   micro-batches, order of rows and skipping of idle rows change neither loss nor gradient
     detachment       nothing that a piece computes carries gradient; only the running forward does
-    finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to learn
-    gives a zero
-                     that is still connected to the graph
+    finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to
+                     learn gives a zero that is still connected to the graph
     neutrality       the setting or input that removes a paper's signal gives its base, and a nearby one does not
     commutation      papers stack in any order
     token truth      what a rollout trains is what was sampled, each token once, in the context that produced it
@@ -17,8 +16,9 @@ A paper states as a literal beside its function where its signal is gone, or whi
     equals    the stack that it must equal there
     settings  of the paper
     input     a function (batch, policy) -> (batch, policy), of the paper's module or of this one (section "inputs")
-    near      settings that must make a difference on the same input; without it, the paper's defaults on an ordinary
-    batch must exact     equal bits (True, the default) or 1e-6
+    near      settings that must make a difference on the same input; without it, the paper's defaults on an
+              ordinary batch must
+    exact     equal bits (True, the default) or 1e-6
     compare   "gradient": only the policy's gradient, where the losses' values mean different things
 """
 

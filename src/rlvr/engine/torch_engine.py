@@ -99,6 +99,26 @@ class Stepper:
         self.clock += 1
         return lr
 
+    def state(self) -> dict[str, Tensor]:
+        """Moments, step counts and float32 copies, by place."""
+        out: dict[str, Tensor] = {}
+        for i, p in enumerate(self.masters):
+            for key, x in self.adam.state.get(p, {}).items():
+                out[f"{i}/{key}"] = x.detach().clone().contiguous()
+            if self.masters is not self.weights:
+                out[f"{i}/master"] = p.detach().clone().contiguous()
+        return out
+
+    @torch.no_grad()
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """What `state` gave."""
+        for i, p in enumerate(self.masters):
+            mine = {k.partition("/")[2]: x for k, x in saved.items() if k.startswith(f"{i}/")}
+            if "master" in mine:
+                p.copy_(mine.pop("master"))
+            if mine:
+                self.adam.state[p] = {k: x if k == "step" else x.to(p.device) for k, x in mine.items()}
+
     def skip(self) -> None:
         """Nothing to learn: no step, but the schedule's clock goes on."""
         self.clock += 1
@@ -122,11 +142,37 @@ class TorchEngine:
     ):
         self.models, self.sampler, self.skip_idle = dict(models), sampler, skip_idle
         self.token_budget, self.temperature, self.version = token_budget, temperature, 0
+        self.refreshed: set[str] = set()  # models that have become copies of the policy on the way
         self.steppers = {name: Stepper(self.models[name].model, optim) for name, optim in optims.items()}
 
     @property
     def device(self) -> torch.device:
         return self.models["policy"].device
+
+    # ---- state ----------------------------------------------------------------------------------------------------
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Optimisers, float32 copies, and every model that differs from what its name loads; the policy's own weights
+        are left to the caller."""
+        tensors: dict[str, Tensor] = {}
+        for name, stepper in self.steppers.items():
+            tensors |= {f"{name}/optim/{key}": x for key, x in stepper.state().items()}
+        for name in (self.steppers.keys() | self.refreshed) - {"policy"}:
+            weights = self.models[name].model.state_dict()
+            tensors |= {f"{name}/model/{key}": x.detach().clone().contiguous() for key, x in weights.items()}
+        clocks = {name: stepper.clock for name, stepper in self.steppers.items()}
+        return tensors, {"version": self.version, "clocks": clocks, "refreshed": sorted(self.refreshed)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """What `state` gave, into an engine of the same models. Raises KeyError where something is missing."""
+        part = lambda prefix: {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}  # noqa: E731
+        self.refreshed = set(facts["refreshed"])
+        for name in (self.steppers.keys() | self.refreshed) - {"policy"}:
+            self.models[name].model.load_state_dict(part(f"{name}/model/"))
+        for name, stepper in self.steppers.items():
+            stepper.load(part(f"{name}/optim/"))
+            stepper.clock = facts["clocks"][name]
+        self.version = facts["version"]
+        self.sampler.publish(self.version)
 
     def require(self, running: Running) -> None:
         """Raise Unsupported where the plan needs a model that is not here."""
@@ -288,6 +334,7 @@ class TorchEngine:
     @torch.no_grad()
     def refresh(self, name: str) -> None:
         """Copy the policy's weights into another model of the same shape, e.g. the reference."""
+        self.refreshed.add(name)
         for mine, policy in zip(
             self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True
         ):

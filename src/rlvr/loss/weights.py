@@ -13,9 +13,9 @@ from rlvr.batch import Batch, ratio_at
 
 @dataclass(frozen=True)
 class SamplerRatio:
-    """How likely the trainer finds what the sampler drew: w = exp(old_logp - behavior_logp) at a level ("token", or
-    "row": the mean log-ratio of the row's tokens). `truncate`: min(w, high); else: w inside [low, high], 0 outside.
-    Rows that no sampler drew weigh 1. Zeros stay in the denominators. Returns token_weight [N].
+    """How likely the trainer finds what the sampler drew: w = exp(old_logp - behavior_logp) at a level ("token"; "row":
+    the mean log-ratio of the row's tokens; "product": their sum). `truncate`: min(w, high); else: w inside [low, high],
+    0 outside. Rows that no sampler drew weigh 1. Zeros stay in the denominators. Returns token_weight [N].
 
     Truncated importance sampling (Yao et al., 2025, "Your efficient RL framework secretly brings you off-policy RL
     training"), and its masked variant (IcePop, 2025).
@@ -24,7 +24,7 @@ class SamplerRatio:
     high: float = 2.0
     low: float = 0.0
     truncate: bool = True
-    level: Literal["token", "row"] = "token"
+    level: Literal["token", "row", "product"] = "token"
     needs: ClassVar = ("old_logp", "behavior_logp")
     properties: ClassVar = ("corrects=sampler",)
     refuses: ClassVar = {"corrects=sampler": "both correct for the sampler, and twice is once too often"}
@@ -32,7 +32,11 @@ class SamplerRatio:
     def __call__(self, batch: Batch) -> Tensor:
         drawn = torch.isfinite(batch["behavior_logp"])
         anchor = torch.where(drawn, batch["behavior_logp"], batch["old_logp"])
-        weight = ratio_at(batch["old_logp"], anchor, batch, self.level)
+        if self.level == "product":
+            gap = batch.row_sum(batch["old_logp"] - anchor)
+            weight = batch.spread(gap.clamp(-20, 20).exp())
+        else:
+            weight = ratio_at(batch["old_logp"], anchor, batch, self.level)
         if self.truncate:
             return weight.clamp(max=self.high)
         return torch.where((weight >= self.low) & (weight <= self.high), weight, 0.0)

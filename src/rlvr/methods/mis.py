@@ -19,9 +19,12 @@ neutral = {"input": "sampler_is_trainer", "equals": "grpo"}
 
 
 @register("method")
-def mis(method: Method, low: float = 0.5, high: float = 5.0, level: Literal["token", "row"] = "token") -> Method:
+def mis(
+    method: Method, low: float = 0.5, high: float = 5.0, level: Literal["token", "row", "product"] = "token"
+) -> Method:
     """Weights tokens by trainer over sampler, and drops those outside [low, high].
 
-    level: "token", or "row" for the mean log-ratio of the row.
+    level: "token"; "row" for the mean log-ratio of the row; "product" for the whole row's ratio (TRL's and verl's
+    "sequence").
     """
     return method.firm("mis", token_weight=SamplerRatio(high, low, truncate=False, level=level))

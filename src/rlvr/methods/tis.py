@@ -21,9 +21,10 @@ neutral = {"input": "sampler_is_trainer", "equals": "grpo"}
 
 
 @register("method")
-def tis(method: Method, high: float = 2.0, level: Literal["token", "row"] = "token") -> Method:
+def tis(method: Method, high: float = 2.0, level: Literal["token", "row", "product"] = "token") -> Method:
     """Weights tokens by how likely the trainer finds them against the sampler, at most `high`.
 
-    level: "token", or "row" for the mean log-ratio of the row.
+    level: "token"; "row" for the mean log-ratio of the row; "product" for the whole row's ratio (TRL's and verl's
+    "sequence").
     """
     return method.firm("tis", token_weight=SamplerRatio(high, level=level))

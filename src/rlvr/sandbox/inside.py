@@ -91,7 +91,7 @@ def run_submission(job: dict[str, Any], result: int, channel: Channel | None) ->
     """Run the code, then as the job asks: nothing more (a script), its calls, or what the channel says. Exit code."""
     script = channel is None and not job["calls"]
     module = types.ModuleType("__main__" if script else "solution")
-    sys.modules[module.__name__] = module
+    sys.modules[module.__name__], module.__file__ = module, "solution.py"
     sys.argv = ["solution.py"]
     try:
         exec(compile(job["code"], "solution.py", "exec"), module.__dict__)  # what a sandbox is for

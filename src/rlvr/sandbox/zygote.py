@@ -26,6 +26,7 @@ import resource
 import select
 import shutil
 import signal
+import site
 import socket
 import sys
 import time
@@ -53,10 +54,11 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
+    os.dup2(null, 0)
+    sys.path += settings["paths"]
     for name in [*WARM, *settings["warm"]]:
         importlib.import_module(name)
+    site.setquit()  # exit() and quit(), which -S leaves out
     try:
         zygote = Zygote(settings, control, null)
     except LayerMissing as missing:
@@ -100,7 +102,6 @@ class Zygote:
         self.uid: int | None = None  # that a job changes to
         self.pids = self.rules = -1  # descriptors: own pid namespace, Landlock's rules
         self.filters: list[bytes] = []  # without and with fork
-        sys.path += settings["paths"]
         readable, hidden = _paths(settings["paths"])
         machine = platform.machine()
         if "seccomp" in self.layers:

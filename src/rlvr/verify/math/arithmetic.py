@@ -8,7 +8,6 @@ out of a budget, by the size of its operands.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -22,20 +21,14 @@ Real: TypeAlias = tuple[int, int, int, int]  # sign, mantissa, exponent, bits of
 Value: TypeAlias = Any  # int | Fraction | Real | tuple[Real, Real]: told apart by type and length, which mypy cannot
 NEAREST = "n"
 ZERO: Real = libmp.fzero
+NOISE = 32  # bits of a float that rounding may have spoilt
+NOTHING = -(1 << 40)  # the magnitude of zero
+_ABOUT_ONE = frozenset(["log", "cos", "acos", "acosh"])  # functions with a zero at an argument of about one
 _HUGE = 1 << 24  # binary exponent beyond which functions are not evaluated
 
-_constants = threading.Lock()
-_ready: list[bool] = []
-
-
-def _prepare() -> None:
-    """Compute the constants once to more than will ever be asked for: mpmath's own cache of them is not safe when two
-    threads extend it at once, and a cache that is never extended is."""
-    with _constants:
-        if not _ready:
-            for constant in (libmp.pi_fixed, libmp.e_fixed, libmp.ln2_fixed, libmp.ln10_fixed):
-                constant(2 * MOST_PRECISION + 1024)
-            _ready.append(True)
+# mpmath caches these. Its cache is not safe when two threads extend it at once; one that is never extended is.
+for _constant in (libmp.pi_fixed, libmp.e_fixed, libmp.ln2_fixed, libmp.ln10_fixed):
+    _constant(2 * MOST_PRECISION + 1024)
 
 
 class Budget:
@@ -57,16 +50,14 @@ class Field:
 
     `real`: roots and logarithms of negative numbers are Undefined, as people mean it of variables, rather than complex.
     `low` and `high` are the binary exponents of the smallest and the largest number that occurred: a float must span
-    them for a difference to mean anything.
+    them for a difference to mean anything. `rough`: there were floats at all.
     """
 
-    __slots__ = ("budget", "high", "low", "prec", "real")
+    __slots__ = ("budget", "high", "low", "prec", "real", "rough")
 
     def __init__(self, prec: int, budget: Budget, real: bool = False):
-        if not _ready:
-            _prepare()
         self.prec, self.budget, self.real = prec, budget, real
-        self.low, self.high = 0, 1
+        self.low, self.high, self.rough = 0, 1, False
 
     # Bookkeeping
 
@@ -77,63 +68,70 @@ class Field:
         if size > 512:
             if size > MOST_BITS:
                 raise OverLimit(f"a number of over {MOST_BITS} bits")
-            self.budget.spend(1 + (size * size >> 19))
-        if top and top - bottom < self.low:
-            self.low = top - bottom
-        if -bottom < self.low:
-            self.low = -bottom
-        if top > self.high:
-            self.high = top
+            self.budget.spend(1 + (size * size >> 20))
+        self.low = min(self.low, -bottom, top - bottom if top else 0)
+        self.high = max(self.high, top)
         return whole(value)
 
-    def note(self, value: Value) -> Value:
-        """A float, with its magnitude noted; a complex one without imaginary part as a real one."""
-        if len(value) == 2:
-            re, im = value
-            if im == ZERO:
-                value = re
-            elif im[1]:
-                self._magnitude(im[2] + im[3])
-            if not re[1]:
-                return value
-            self._magnitude(re[2] + re[3])
-            return value
-        if value[1]:
-            self._magnitude(value[2] + value[3])
-        elif value != ZERO:
+    def _note(self, value: Value) -> Value:
+        """A float, its magnitude noted."""
+        if value == ZERO:
+            return 0
+        if not value[1]:
             raise Undefined("infinite")
-        return value
-
-    def _magnitude(self, exponent: int) -> None:
-        if exponent < self.low:
-            self.low = exponent
-        elif exponent > self.high:
-            self.high = exponent
+        exponent = value[2] + value[3]
         if not -_HUGE < exponent < _HUGE:
             raise OverLimit("a number beyond all measure")
+        self.low, self.high = min(self.low, exponent), max(self.high, exponent)
+        return value
 
-    def float(self, value: Value) -> Any:
+    def _settled(self, value: Value, scale: int | None = None) -> Value:
+        """A float, noted; 0 where nothing but rounding can be left of it, given the magnitude that it was made from.
+
+        Were the noise kept, it would pass for the smallest number that occurs. A complex number loses a part that is
+        noise beside the other one.
+        """
+        if len(value) == 4:
+            noisy = scale is not None and value[2] + value[3] < scale - self.prec + NOISE
+            return 0 if noisy else self._note(value)
+        if scale is None:
+            scale = max(part[2] + part[3] for part in value)
+        re, im = (ZERO if part[2] + part[3] < scale - self.prec + NOISE else part for part in value)
+        if im == ZERO:
+            return self._note(re)
+        self._note(im)
+        if re != ZERO:
+            self._note(re)
+        return re, im
+
+    def magnitude(self, x: Value) -> int:
+        """The binary exponent: |x| is about 2**m; far below all others for 0."""
+        if type(x) is not tuple:
+            return x.numerator.bit_length() - x.denominator.bit_length() + 1 if x else NOTHING
+        parts = x if len(x) == 2 else (x,)
+        return max(part[2] + part[3] if part[1] else NOTHING for part in parts)
+
+    def float(self, value: Value) -> Value:
         """The value as a float, real or complex."""
         if type(value) is tuple:
             return value
+        self.rough = True
         return libmp.from_rational(value.numerator, value.denominator, self.prec, NEAREST)
 
-    def _complex(self, value: Any) -> tuple[Real, Real]:
-        return value if len(value) == 2 else (value, ZERO)
-
-    def _both(self, real: Callable[..., Any], pair: Callable[..., Any], x: Value, y: Value, cost: int) -> Value:
-        self.budget.spend(cost)
+    def _two(self, real: Callable[..., Any], pair: Callable[..., Any], x: Value, y: Value) -> Value:
         a, b = self.float(x), self.float(y)
         if len(a) == 4 and len(b) == 4:
-            return self.note(real(a, b, self.prec, NEAREST))
-        return self.note(pair(self._complex(a), self._complex(b), self.prec, NEAREST))
+            return real(a, b, self.prec, NEAREST)
+        return pair(_pair(a), _pair(b), self.prec, NEAREST)
 
     # The four operations
 
     def add(self, x: Value, y: Value) -> Value:
         if type(x) is not tuple and type(y) is not tuple:
             return self.exact(x + y)
-        return self._both(libmp.mpf_add, libmp.mpc_add, x, y, 1)
+        self.budget.spend(1)
+        scale = max(self.magnitude(x), self.magnitude(y))
+        return self._settled(self._two(libmp.mpf_add, libmp.mpc_add, x, y), scale)
 
     def sub(self, x: Value, y: Value) -> Value:
         return self.add(x, self.neg(y))
@@ -141,14 +139,16 @@ class Field:
     def mul(self, x: Value, y: Value) -> Value:
         if type(x) is not tuple and type(y) is not tuple:
             return self.exact(x * y)
-        return self._both(libmp.mpf_mul, libmp.mpc_mul, x, y, 2 + (self.prec >> 9))
+        self.budget.spend(2 + (self.prec >> 9))
+        return self._settled(self._two(libmp.mpf_mul, libmp.mpc_mul, x, y))
 
     def div(self, x: Value, y: Value) -> Value:
         if self.is_zero(y):
             raise Undefined("division by zero")
         if type(x) is not tuple and type(y) is not tuple:
             return self.exact(Fraction(x) / y)
-        return self._both(libmp.mpf_div, libmp.mpc_div, x, y, 3 + (self.prec >> 8))
+        self.budget.spend(3 + (self.prec >> 8))
+        return self._settled(self._two(libmp.mpf_div, libmp.mpc_div, x, y))
 
     def neg(self, x: Value) -> Value:
         if type(x) is not tuple:
@@ -156,15 +156,19 @@ class Field:
         return libmp.mpf_neg(x) if len(x) == 4 else libmp.mpc_neg(x)
 
     def is_zero(self, x: Value) -> bool:
-        return not x if type(x) is not tuple else x == ZERO
+        return x == 0 or x == ZERO
+
+    def is_negative(self, x: Value) -> bool:
+        """Whether it is a negative real number."""
+        if type(x) is not tuple:
+            return bool(x < 0)
+        return len(x) == 4 and bool(x[0])
 
     def sign(self, x: Value) -> int:
         """-1, 0 or 1 of a real number. Raises Undefined for a complex one."""
-        if type(x) is not tuple:
-            return (x > 0) - (x < 0)
-        if len(x) == 2:
+        if type(x) is tuple and len(x) == 2:
             raise Undefined("complex numbers have no order")
-        return int(libmp.mpf_sign(x))
+        return 0 if self.is_zero(x) else -1 if self.is_negative(x) else 1
 
     # Powers and functions
 
@@ -176,33 +180,29 @@ class Field:
                 raise Undefined("a power of zero")
             return 0
         if type(y) is not tuple:
-            return self._rational_power(x, Fraction(y))
-        base, exponent = self.float(x), self.float(y)
-        if len(base) == 4 and len(exponent) == 4 and self.sign(x) > 0:
-            return self.exp(self.mul(y, self.log(x)))
-        if self.real:
+            return self._integer_power(self.root(x, y.denominator), y.numerator)
+        if self.real and self.is_negative(x):
             raise Undefined("a power of a negative number")
         return self.exp(self.mul(y, self.log(x)))
 
     def _integer_power(self, x: Value, n: int) -> Value:
-        if type(x) is not tuple:
-            if not x and n < 0:
+        if n == 0:
+            return 1
+        if self.is_zero(x):
+            if n < 0:
                 raise Undefined("division by zero")
-            if x in (0, 1, -1):
-                return x if n % 2 or (x == 0 and n) else 1
+            return 0
+        if type(x) is not tuple:
+            if x == 1 or x == -1:
+                return x if n % 2 else 1
             if abs(n) * max(1, bits(x) - 1) <= MOST_BITS:
                 return self.exact(Fraction(x) ** n)
         if abs(n) > MOST_BITS:
             raise OverLimit("an exponent beyond all measure")
-        if self.is_zero(x) and n < 0:
-            raise Undefined("division by zero")
         self.budget.spend(4 + (self.prec >> 8) * n.bit_length())
         base = self.float(x)
         function = libmp.mpf_pow_int if len(base) == 4 else libmp.mpc_pow_int
-        return self.note(function(base, n, self.prec, NEAREST))
-
-    def _rational_power(self, x: Value, y: Fraction) -> Value:
-        return self._integer_power(self.root(x, y.denominator), y.numerator)
+        return self._settled(function(base, n, self.prec, NEAREST))
 
     def root(self, x: Value, n: int) -> Value:
         """The n-th root. An odd one of a negative number is the negative one, not the principal one."""
@@ -210,69 +210,69 @@ class Field:
             return self.div(1, self.root(x, -n))
         if not 0 < n <= 1000:
             raise Undefined("a root of this degree")
-        is_real = type(x) is not tuple or len(x) == 4
-        if is_real and self.sign(x) < 0:
+        if self.is_negative(x):
             if n % 2:
                 return self.neg(self.root(self.neg(x), n))
             if self.real:
                 raise Undefined("an even root of a negative number")
             if n == 2:
-                return self.note((ZERO, self.float(self.root(self.neg(x), 2))))
+                return ZERO, self.float(self.root(self.neg(x), 2))
             return self.exp(self.div(self.log(x), n))
         if type(x) is not tuple:
             top, bottom = integer_root(x.numerator, n), integer_root(x.denominator, n)
             if top is not None and bottom is not None:
                 return self.exact(Fraction(top, bottom))
-        self._pay()
+        self.budget.spend(4 + (self.prec * self.prec >> 16))
         value = self.float(x)
-        if len(value) == 2:
+        if len(value) == 4:
             if n == 2:
-                return self.note(libmp.mpc_sqrt(value, self.prec, NEAREST))
-            return self.exp(self.div(self.log(x), n))
+                return self._note(libmp.mpf_sqrt(value, self.prec, NEAREST))
+            return self._note(libmp.mpf_nthroot(value, n, self.prec, NEAREST))
         if n == 2:
-            return self.note(libmp.mpf_sqrt(value, self.prec, NEAREST))
-        return self.note(libmp.mpf_nthroot(value, n, self.prec, NEAREST))
-
-    def _pay(self, times: int = 1) -> None:
-        self.budget.spend(times * (6 + (self.prec * self.prec >> 14)))
+            return self._settled(libmp.mpc_sqrt(value, self.prec, NEAREST))
+        return self.exp(self.div(self.log(x), n))
 
     def exp(self, x: Value) -> Value:
-        if self.is_zero(x):
-            return 1
-        return self.function("exp", x)
+        return 1 if self.is_zero(x) else self.function("exp", x)
 
     def log(self, x: Value) -> Value:
         if self.is_zero(x):
             raise Undefined("the logarithm of zero")
         if x == 1:
             return 0
-        is_real = type(x) is not tuple or len(x) == 4
-        if is_real and self.sign(x) < 0 and self.real:
-            raise Undefined("the logarithm of a negative number")
-        return self.function("log", x, pair=is_real and self.sign(x) < 0)
+        if self.is_negative(x):
+            if self.real:
+                raise Undefined("the logarithm of a negative number")
+            return self.function("log", (self.float(x), ZERO))
+        return self.function("log", x)
 
-    def function(self, name: str, x: Value, pair: bool = False) -> Value:
-        """mpmath's function of this name, of a real number unless `pair`."""
+    def function(self, name: str, x: Value) -> Value:
+        """mpmath's function of this name. Raises Undefined at a pole, and outside its domain among real numbers."""
         value = self.float(x)
-        parts = value if len(value) == 2 else (value,)
-        if any(p[1] and p[2] + p[3] > 40 for p in parts) and name != "log":
+        scale = self.magnitude(value)
+        if scale > 40 and name != "log":
             raise OverLimit(f"{name} of a number beyond all measure")
-        self._pay(1 if len(value) == 4 else 3)
+        self.budget.spend((6 + (self.prec * self.prec >> 14)) * (1 if len(value) == 4 else 3))
         try:
-            if len(value) == 2 or pair:
-                return self.note(getattr(libmp, f"mpc_{name}")(self._complex(value), self.prec, NEAREST))
-            return self.note(getattr(libmp, f"mpf_{name}")(value, self.prec, NEAREST))
+            if len(value) == 2:
+                return self._settled(getattr(libmp, f"mpc_{name}")(value, self.prec, NEAREST))
+            found = getattr(libmp, f"mpf_{name}")(value, self.prec, NEAREST)
         except libmp.ComplexResult:
             if self.real:
                 raise Undefined(f"{name} outside its domain") from None
-            return self.function(name, x, pair=True)
+            return self.function(name, (value, ZERO))
         except (ZeroDivisionError, ValueError):
             raise Undefined(f"{name} has a pole here") from None
+        if name == "tan" and found[2] + found[3] > self.prec - NOISE:
+            raise Undefined("tan has a pole here")
+        return self._settled(found, None if name == "exp" else max(scale, 0) if name in _ABOUT_ONE else scale)
 
     def pi(self) -> Value:
+        self.rough = True
         return libmp.mpf_pi(self.prec, NEAREST)
 
     def e(self) -> Value:
+        self.rough = True
         return libmp.mpf_e(self.prec, NEAREST)
 
     def abs(self, x: Value) -> Value:
@@ -280,8 +280,8 @@ class Field:
             return abs(x)
         if len(x) == 4:
             return libmp.mpf_abs(x)
-        self._pay()
-        return self.note(libmp.mpc_abs(x, self.prec, NEAREST))
+        self.budget.spend(4 + (self.prec * self.prec >> 16))
+        return self._note(libmp.mpc_abs(x, self.prec, NEAREST))
 
     def floor(self, x: Value) -> int:
         """The largest integer not above x; a float that is within its own noise of an integer is that integer."""
@@ -289,24 +289,16 @@ class Field:
             return math.floor(x)
         if len(x) == 2:
             raise Undefined("complex numbers have no order")
-        if x[2] + x[3] > MOST_BITS:
+        if self.magnitude(x) > self.prec:
             raise OverLimit("a number beyond all measure")
         near = int(libmp.to_int(libmp.mpf_nint(x, self.prec, NEAREST)))
-        noise = self.magnitude(self.sub(x, near))
-        if noise is None or noise < max(self.high, 1) - self.prec + 32:
+        if self.is_zero(self.sub(x, near)):
             return near
         return int(libmp.to_int(libmp.mpf_floor(x, self.prec, NEAREST)))
 
-    def magnitude(self, x: Value) -> int | None:
-        """The binary exponent: 2**(m-1) <= |x| < 2**m, up to one for fractions and complex numbers; None for 0."""
-        if type(x) is not tuple:
-            if not x:
-                return None
-            return x.numerator.bit_length() - x.denominator.bit_length() + 1
-        if len(x) == 4:
-            return x[2] + x[3] if x[1] else None
-        parts = [p[2] + p[3] for p in x if p[1]]
-        return max(parts) if parts else None
+
+def _pair(value: Value) -> tuple[Real, Real]:
+    return value if len(value) == 2 else (value, ZERO)
 
 
 def integer_root(x: int, n: int) -> int | None:

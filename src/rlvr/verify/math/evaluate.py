@@ -36,6 +36,7 @@ class Evaluator:
 
     def __call__(self, node: Node) -> Value:
         """Raises Undefined where there is no value, OverLimit, and Fault for what is no formula."""
+        self.field.budget.spend(1)
         compute = _VALUES.get(type(node))
         if compute is None:
             raise Fault("unparsable", f"a {type(node).__name__} has no value")
@@ -111,10 +112,7 @@ def _call(e: Evaluator, node: Call) -> Value:
     compute = _FUNCTIONS.get(node.name)
     if compute is None:
         raise Fault("unparsable", f"{node.name} has no value")
-    try:
-        return compute(e, *map(e, node.args))
-    except TypeError as error:
-        raise Fault("unparsable", f"{node.name} does not take {len(node.args)} arguments") from error
+    return compute(e, *map(e, node.args))
 
 
 _VALUES: dict[type, Callable[[Evaluator, Any], Value]] = {
@@ -213,6 +211,7 @@ _FUNCTIONS: dict[str, Callable[..., Value]] = {
     "ln": lambda e, x: e.field.log(x), "log": _log, "root": _root, "abs": lambda e, x: e.field.abs(x),
     "floor": lambda e, x: e.field.floor(x), "ceil": _ceil, "sgn": _sgn,
     "max": lambda e, *xs: _extreme(e, xs, 1), "min": lambda e, *xs: _extreme(e, xs, -1),
-    "gcd": lambda e, *xs: math.gcd(*map(e.integer, xs)), "lcm": lambda e, *xs: math.lcm(*map(e.integer, xs)),
+    "gcd": lambda e, *xs: math.gcd(*map(e.integer, xs)),
+    "lcm": lambda e, *xs: e.field.exact(math.lcm(*map(e.integer, xs))),
     "mod": _mod, "binom": _binomial, "factorial": _factorial,
 }  # fmt: skip

@@ -16,7 +16,8 @@ STARTS = frozenset(
     ["v", "c", "(", "{", "frac", "f", "binom", "lfloor", "lceil", "overline", "accent", "begin", "root", "langle"]
 )  # what may follow a factor without a sign, and multiplies it
 _TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"])
-_SEVERAL = frozenset(["max", "min", "gcd", "lcm", "binom", "mod", "log"])
+_MOST_ARGUMENTS = {"max": 100, "min": 100, "gcd": 100, "lcm": 100, "binom": 2, "mod": 2, "log": 2}
+_TWO = ("binom", "mod")
 
 
 def _argument(p: Parser) -> Node:
@@ -68,14 +69,14 @@ def function(p: Parser, token: Token) -> Node:
         if kind == "^":
             exponent = p.script()
         elif name == "log":
-            base = _argument(p) if p.kind != "n" else p.atom()
+            base = _log_base(p)
         else:
             raise Fault("unparsable", f"{name} has no subscript")
     if name in _TRIGONOMETRIC and exponent is not None and exact(exponent) == -1:
         name, exponent = ("ar" if name.endswith("h") else "arc") + name, None
     args = _arguments(p)
-    if len(args) != 1 and name not in _SEVERAL:
-        raise Fault("unparsable", f"{name} takes one argument")
+    if len(args) > _MOST_ARGUMENTS.get(name, 1) or (len(args) < 2 and name in _TWO):
+        raise Fault("unparsable", f"{name} does not take {len(args)} arguments")
     if base is not None:
         args = (args[0], base)
     node = {"exp": lambda: power(Const("e"), args[0]), "lg": lambda: Call("log", (args[0], Num(10)))}.get(

@@ -54,14 +54,15 @@ def normal_form(text: str) -> str:
     return text.strip().rstrip(_TRAILING)
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str, thousands: bool = True) -> list[Token]:
     """The tokens of a text in normal form.
 
-    Digits in groups of three (`1,234`, `1{,}234`, `1\\,234`) are one number; inside brackets a comma always separates.
+    Digits in groups of three (`1,234`, `1{,}234`, `1\\,234`) are one number; a comma always separates inside brackets,
+    and everywhere if not `thousands`.
     Raises Fault for a character or command that mathematics has not, OverLimit for too many of them.
     """
     out: list[Token] = []
-    depth = 0  # of brackets in which a comma separates
+    depth = 0 if thousands else 1000  # of brackets in which a comma separates
     at, end = 0, len(text)
     while at < end:
         found = (_INSIDE if depth > 0 else _OUTSIDE).match(text, at)

@@ -27,6 +27,7 @@ from rlvr.verify.math.nodes import (
     Node,
     Num,
     Percent,
+    Pow,
     Ratio,
     RealSet,
     Relation,
@@ -47,7 +48,8 @@ ATOMS = {
     "n": literals.number, "v": literals.name, "c": literals.constant, "w": literals.word, "text": literals.named_set,
     "f": functions.function, "frac": functions.fraction, "binom": functions.binomial, "root": functions.root_of,
     "(": brackets.bracket, "[": brackets.bracket, "]": brackets.bracket, "langle": brackets.bracket,
-    "{": brackets.braces, "{{": brackets.set_, "|": brackets.absolute, "lfloor": brackets.rounded, "lceil": brackets.rounded,
+    "{": brackets.braces, "{{": brackets.set_, "|": brackets.absolute,
+    "lfloor": brackets.rounded, "lceil": brackets.rounded,
     "overline": literals.accented, "accent": literals.accented, "begin": brackets.environment,
 }  # fmt: skip
 
@@ -185,7 +187,7 @@ class Parser:
                 self.at += 1
                 tops = [Call("mod", (self.scalar(multiply(tops, bottoms)), self._signed_factor()))]
                 bottoms = []
-            elif kind in STARTS or (kind == "|" and not self.bars) or self._is_letter():
+            elif kind in STARTS or (kind == "|" and not self.bars) or self._clings(tops[-1]):
                 tops.append(self.factor())
             else:
                 break
@@ -196,14 +198,18 @@ class Parser:
             others = [self.scalar(t) for t in tops if type(t) is not Matrix]
             if len(matrices) > 1:
                 raise Fault("unparsable", "matrices are not multiplied here")
-            return _scaled(matrices[0], multiply(others or [Num(1)], bottoms))  # type: ignore[arg-type]
+            return _scaled(matrices[0], multiply(others or [Num(1)], bottoms))
         for node in (*tops, *bottoms):
             self.scalar(node)
         return multiply(tops, bottoms)
 
-    def _is_letter(self) -> bool:
-        token = self.tokens[self.at]
-        return token.kind == "w" and len(token.value) == 1 and token.value not in SINGLE_LETTERS
+    def _clings(self, before: Node) -> bool:
+        """Whether an upright letter follows that is no unit, or a number behind a power or function that ended without
+        one: (-1)^n 2^n."""
+        kind, value = self.tokens[self.at]
+        if kind == "n":
+            return type(before) in (Pow, Call) and self.tokens[self.at - 1].kind != "n"
+        return kind == "w" and len(value) == 1 and value not in SINGLE_LETTERS
 
     def _signed_factor(self) -> Node:
         negative = False

@@ -1,0 +1,90 @@
+"""Checkpoints: everything that a run needs to go on as if it had never stopped.
+
+    checkpoints/step-00020/
+        model/             the policy as a Hugging Face folder, in the dtype that it trains in
+        state.safetensors  optimiser moments, float32 copies of narrow weights, critic, a refreshed reference
+        state.json         step, clocks, selector, phases, limits
+
+A step's random numbers come from (seed, step) alone, so a run that was killed within a step makes the same step again
+from the checkpoint before it, and the weights come out bit for bit. A checkpoint is written beside its name and moved
+there whole; what a kill leaves behind is never taken for one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from rlvr.engine.load import save_model, whole_folder
+from rlvr.loop import Training
+
+FOLDER = "checkpoints"
+_NAME = re.compile(r"step-(\d{5,})")
+
+
+class NoCheckpoint(ValueError):
+    """There is nothing to go on from; the message says what there is."""
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """The whole checkpoints of a run by step, oldest first."""
+    found = {
+        int(match[1]): path
+        for path in (run / FOLDER).glob("step-*")
+        if (match := _NAME.fullmatch(path.name)) and (path / "state.json").is_file()
+    }
+    return dict(sorted(found.items()))
+
+
+def newest(run: Path) -> Path:
+    """Raises NoCheckpoint where there is none."""
+    if not (run / "recipe.toml").is_file():
+        raise NoCheckpoint(f"{run} is not a run: it holds no recipe.toml")
+    found = checkpoints(run)
+    if not found:
+        raise NoCheckpoint(
+            f"{run} holds no checkpoint (checkpoint_every was 0, or it ended before the first); start it again instead"
+        )
+    return found[max(found)]
+
+
+def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], keep: int) -> Path:
+    """Write the state after `training.step`, and remove all but the last `keep` checkpoints."""
+    from safetensors.torch import save_file
+
+    tensors, facts = training.engine.state()
+    told = {
+        "step": training.step,
+        "phase": training.phase,
+        "selector": training.selector.state(),
+        "unknown": list(training.unknown),
+        "trust_sampler": training.trust_sampler,
+        "engine": facts,
+        "extra": extra,
+    }
+    folder = training.folder / FOLDER / f"step-{training.step:05d}"
+    with whole_folder(folder) as partial:
+        save_model(model, tokenizer, partial / "model")
+        save_file(tensors, partial / "state.safetensors")
+        (partial / "state.json").write_text(json.dumps(told))
+    for step, old in checkpoints(training.folder).items():
+        if step not in list(checkpoints(training.folder))[-keep:]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+def restore(training: Training, folder: Path) -> dict[str, Any]:
+    """Put a checkpoint's state into a training whose policy was loaded from its model folder; returns `extra`."""
+    from safetensors.torch import load_file
+
+    told = json.loads((folder / "state.json").read_text())
+    training.engine.load_state(load_file(folder / "state.safetensors"), told["engine"])
+    training.step, training.phase = told["step"], told["phase"]
+    training.selector.load(told["selector"])
+    training.unknown = deque((tuple(pair) for pair in told["unknown"]), maxlen=training.unknown.maxlen)
+    training.trust_sampler = told["trust_sampler"]
+    return dict(told["extra"])

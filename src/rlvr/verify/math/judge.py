@@ -1,0 +1,94 @@
+"""One answer beside one gold: what each was read as, and whether they are the same."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rlvr.verify.math.answers import Answer, read
+from rlvr.verify.math.arithmetic import Budget
+from rlvr.verify.math.compare import Comparison
+from rlvr.verify.math.conventions import Conventions
+from rlvr.verify.math.identity import Bench
+from rlvr.verify.math.limits import LONGEST, Fault, Undefined
+from rlvr.verify.math.nodes import Either, Labelled, Node
+from rlvr.verify.verifier import squeeze
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`reason` is a verdict's: "equal", "different", "no_answer", "unparsable", "over_limit", "bad_gold"."""
+
+    reason: str
+    how: str  # for people: what was compared with what, or what was wrong
+
+
+def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
+    """Whether two answers, without the text around them, are the same. Never raises."""
+    if answer == gold or (len(answer) <= LONGEST and len(gold) <= LONGEST and squeeze(answer) == squeeze(gold)):
+        return Finding("equal", "the same text")
+    right = _gold(gold, conventions.thousands)
+    if isinstance(right, Fault):
+        return Finding("bad_gold", f"the gold cannot be read: {right}")
+    try:
+        left = read(answer, conventions.thousands)
+    except Fault as fault:
+        return Finding(fault.reason, str(fault))
+    how = f"{kind(left.node)} beside {kind(right.node)}"
+    if left.tokens and left.tokens == right.tokens:
+        return Finding("equal", how)
+    reason, why = "different", how
+    try:
+        if _comparison(left, right, conventions).same(left.node, right.node):
+            return Finding("equal", how)
+    except Undefined as error:
+        reason, why = "unparsable", str(error)
+    except Fault as fault:
+        reason, why = fault.reason, str(fault)
+    complaint = _complaint(gold, conventions)
+    return Finding("bad_gold", f"the gold has no value: {complaint}") if complaint else Finding(reason, why)
+
+
+def _comparison(a: Answer, b: Answer, conventions: Conventions) -> Comparison:
+    seed = hashlib.blake2b("\0".join(sorted((a.text, b.text))).encode(), digest_size=16).digest()
+    return Comparison(conventions, Bench(seed, Budget(), conventions.log == "e", conventions.decimals))
+
+
+@lru_cache(maxsize=4096)
+def _gold(gold: str, thousands: bool) -> Answer | Fault:
+    """A gold as it was read; rollouts of one task share it."""
+    try:
+        return read(gold, thousands)
+    except Fault as fault:
+        return fault.with_traceback(None)
+
+
+@lru_cache(maxsize=4096)
+def _complaint(gold: str, conventions: Conventions) -> str:
+    """Why the gold is not even the same as itself, as 1/(2-2) is not; "" where it is."""
+    answer = _gold(gold, conventions.thousands)
+    assert isinstance(answer, Answer)
+    try:
+        if _comparison(answer, answer, conventions).same(answer.node, answer.node):
+            return ""
+        return "it is undefined"
+    except (Fault, Undefined) as fault:
+        return str(fault)
+
+
+def kind(node: Node) -> str:
+    """What a node is, in words."""
+    if isinstance(node, Labelled):
+        return f"{', '.join(node.names)} = {kind(node.value)}"
+    if isinstance(node, Either):
+        return " or ".join(map(kind, node.readings))
+    return _KINDS.get(type(node).__name__, "a formula")
+
+
+_KINDS = {
+    "Num": "a number", "Dec": "a decimal", "Const": "a number", "Based": "a number in a base", "Degree": "an angle",
+    "Percent": "a percentage", "Quantity": "a quantity", "Text": "a text", "Tuple": "a tuple", "Many": "a list",
+    "Set": "a set", "RealSet": "a set of numbers", "Matrix": "a matrix", "Equation": "an equation", "Ratio": "a ratio",
+    "Inequality": "an inequality", "Chain": "a chain of equalities", "Time": "a time",
+}  # fmt: skip
