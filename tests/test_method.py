@@ -15,6 +15,7 @@ from rlvr.loss.ratio import Ratio
 from rlvr.loss.reduction import RowMean, TokenMean
 from rlvr.method import SLOTS, Contradiction, Method, Stack
 from rlvr.methods.grpo import grpo
+from rlvr.records import Verdict
 from rlvr.reward.pays import Pays
 from rlvr.streams import declare
 from rlvr.testing import outcome, random_batch, running
@@ -211,6 +212,31 @@ class Later:
 
     def at(self, stack: Stack, phase: str) -> Stack:
         return stack if phase == "rl" else stack.swap("later", advantage=Gap(), reshape=None)
+
+
+@dataclass(frozen=True)
+class AlwaysRight:
+    """verify."""
+
+    def __call__(self, text: str, task: Any) -> Verdict:
+        return Verdict("right", 1.0)
+
+
+@dataclass(frozen=True)
+class Backwards:
+    """select: the last tasks first."""
+
+    def start(self, tasks: Any, seed: int) -> Any:
+        return list(reversed(tasks))
+
+
+@dataclass(frozen=True)
+class Nobody:
+    """rollout: no groups at all."""
+
+    async def __call__(self, tasks: Any, n: int, world: Any) -> Any:
+        return
+        yield
 
 
 @dataclass(frozen=True)
@@ -465,7 +491,7 @@ def test_a_stack_that_fills_every_slot_runs() -> None:
     """One toy piece in each, all alive: the plan runs and is finite."""
     method = (
         grpo()
-        .firm("k", keep=OnlyMixed(), verify=Length())
+        .firm("k", keep=OnlyMixed(), verify=AlwaysRight(), select=Backwards(), rollout=Nobody())
         .firm("n", annotate=Teacherish(), reshape=WithGap())
         .firm("s", derive=EveryThird(), ratio=Ratio("toy/start"), bounds=LevelClip(0.3))
         .firm("w", row_weight=NotTruncated(), token_weight=SteepHalf(), reward=Length())

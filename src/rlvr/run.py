@@ -38,6 +38,7 @@ from rlvr.rows import prompt_text
 from rlvr.stacking import build_method, parameters
 from rlvr.stopping import stopping
 from rlvr.verify.judge import judge
+from rlvr.verify.own import Own
 from rlvr.verify.spec import verifier_from
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -105,12 +106,17 @@ class Setup:
 
 
 # ---- building --------------------------------------------------------------------------------------------
-def plan_of(recipe: Recipe, method: Method | None = None) -> Plan:
-    """The plan that a recipe asks for."""
+def plan_of(recipe: Recipe, method: Method | None = None, verifier: Any = None) -> Plan:
+    """The plan that a recipe asks for. `method` and `verifier` stand in for the recipe's."""
     stack = method if method is not None else build_method(recipe.method, recipe.papers)
     pays = recipe.pays
     parts = tuple(Part(name, weight) for name, weight in sorted(recipe.parts.items()))
-    return stack.plan(recipe.max_tokens, reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts))
+    checked = verifier if verifier is not None else recipe.verifier
+    return stack.plan(
+        recipe.max_tokens,
+        verify=Own() if checked is None else verifier_from(checked),
+        reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts),
+    )
 
 
 def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
@@ -144,13 +150,13 @@ def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
 
 def set_up(
     recipe: Recipe,
+    plan: Plan,
     tasks: Sequence[Task] | None = None,
-    verifier: Any = None,
     model: Any = None,
     want: frozenset[str] = frozenset(),
 ) -> Setup:
-    """Load the model and make tasks, renderer, sampler and verifier. `tasks`, `verifier`, `model` stand in for the
-    recipe's."""
+    """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks` and `model` stand in for
+    the recipe's."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     if tasks is None:
@@ -161,23 +167,20 @@ def set_up(
     loaded = _load(recipe, model or recipe.model)
     lm = LanguageModel(loaded.model)
     renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
-    chosen = verifier if verifier is not None else recipe.verifier
-    if chosen is None:
-        lacking = next((t.id for t in (*train, *evaluated) if t.verifier is None), None)
-        if lacking is not None:
-            raise ValueError(
-                f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to it'
-            )
-        chosen = "exact"
-    elif verifier is not None or recipe.verifier is not None:
-        train, evaluated = _without_verifiers(train), _without_verifiers(evaluated)
+    verifier = plan.at(plan.start()).stack.one("verify")
+    if verifier != Own():  # it was named on purpose, so it judges every task
+        train, evaluated = ([replace(t, verifier=None) for t in some] for some in (train, evaluated))
+    elif (lacking := next((t.id for t in (*train, *evaluated) if t.verifier is None), None)) is not None:
+        raise ValueError(
+            f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to the recipe'
+        )
     return Setup(
         recipe,
         loaded,
         lm,
         renderer,
         TorchSampler(lm),
-        verifier_from(chosen),
+        verifier,
         templated(train, recipe.prompt),
         templated(evaluated, recipe.prompt),
         Limits(recipe.max_tokens, recipe.temperature, recipe.top_p, recipe.top_k, want),
@@ -186,11 +189,6 @@ def set_up(
 
 def _load(recipe: Recipe, model: Any) -> Loaded:
     return model if isinstance(model, Loaded) else load_model(model, recipe.dtype, recipe.device)
-
-
-def _without_verifiers(tasks: Sequence[Task]) -> Sequence[Task]:
-    """The run's verifier was named on purpose: it judges every task."""
-    return [replace(t, verifier=None) for t in tasks]
 
 
 # ---- training ------------------------------------------------------------------------------------------------
@@ -216,8 +214,8 @@ def train(
     folder = out or Path("runs") / f"{title}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     checkpoint = newest(folder) if resume else None
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
-    plan = plan_of(recipe, method)
-    setup = set_up(recipe, tasks, verifier, checkpoint / "model" if checkpoint else model, frozenset({"entropy"}))
+    plan = plan_of(recipe, method, verifier)
+    setup = set_up(recipe, plan, tasks, checkpoint / "model" if checkpoint else model, frozenset({"entropy"}))
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "recipe.toml", recipe.to_toml())
     training = _training(setup, plan, folder, (model or recipe.model) if checkpoint else None)
@@ -414,7 +412,7 @@ def _write_answers(path: Path, measured: Measured) -> None:
 # ---- without training ------------------------------------------------------------------------------------
 def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
     """Statistics of a model (default: the recipe's) on the recipe's evaluation tasks."""
-    setup = set_up(recipe, model=model)
+    setup = set_up(recipe, plan_of(recipe), model=model)
     if not setup.eval_tasks:
         raise ValueError("there are no tasks to evaluate on; raise eval.problems or eval.holdout, or give eval.tasks")
     from rlvr.report.progress import counting

@@ -34,30 +34,9 @@ _SCIENTIFIC = re.compile(r"-?[0-9]{1,20}[eE][+-][0-9]{1,3}")
 _MACRO = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
 _LETTERS = re.compile(r"[A-Za-z]{2}")
 _LONGEST_LABEL = 6  # words before = or :
-_CARDINALS = tuple(
-    [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-        "twenty",
-    ]
+_CARDINALS = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
 )
 _EMPTY = frozenset(
     ["no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set"]

@@ -34,17 +34,19 @@ from rlvr.verify.math.nodes import (
     Ratio,
     RealSet,
     Set,
+    SetOp,
     Text,
     Time,
     Tuple,
+    Unit,
     Var,
     add,
     exact,
     multiply,
     negate,
 )
-from rlvr.verify.math.sets import OPERATIONS, defined, infinite
-from rlvr.verify.math.units import SINGLE_LETTERS, UNITS
+from rlvr.verify.math.sets import defined, infinite
+from rlvr.verify.math.units import SINGLE_LETTERS, UNITS, joined, scaled
 
 _SEQUENCES = frozenset(["()", "[]", "<>"])
 
@@ -72,7 +74,7 @@ class Comparison:
             if isinstance(x, Labelled):
                 return self._labelled(x, y)
         for x, y in ((a, b), (b, a)):
-            if isinstance(x, RealSet) or (isinstance(x, Call) and x.name in OPERATIONS):
+            if isinstance(x, RealSet | SetOp):
                 return self._real_sets(x, y)
         for x, y in ((a, b), (b, a)):
             if isinstance(x, Set) and len(x.items) == 1 and not isinstance(y, Set):
@@ -144,10 +146,10 @@ class Comparison:
 
     def _without_degrees(self, a: Node, b: Node) -> bool:
         """180^\\circ - x and 180 - x."""
-        has_a, has_b = _has(a, Degree), _has(b, Degree)
-        if has_a == has_b:
+        if _has(a, Degree) == _has(b, Degree):
             return False
-        return self.bench.same(_undegreed(a), _undegreed(b))
+        x, y = _undegreed(a), _undegreed(b)
+        return not _has(x, Degree) and not _has(y, Degree) and self.bench.same(x, y)
 
     def _quantities(self, a: Node, b: Node) -> bool:
         how = self.conventions.units
@@ -343,18 +345,30 @@ def _in_base_units(quantity: Quantity) -> Node:
 
 
 def _letter_unit(node: Node) -> Quantity | None:
-    """`5 m` beside `5 km`: a product whose last factor is a letter that names a unit."""
-    if not (isinstance(node, Prod) and len(node.tops) > 1 and not node.bottoms):
+    """`5 m` or `5 m/s^2` beside a quantity: a number times letters that name units."""
+    if not isinstance(node, Prod):
         return None
-    last = node.tops[-1]
-    power = 1
-    if isinstance(last, Pow) and exact(last.exponent) in (2, 3):
-        power, last = (2 if exact(last.exponent) == 2 else 3), last.base
-    if not (isinstance(last, Var) and last.name in SINGLE_LETTERS):
-        return None
-    unit = UNITS[last.name]
-    raised = unit._replace(dims=tuple((d, p * power) for d, p in unit.dims), factor=unit.factor**power)
-    return Quantity(multiply(list(node.tops[:-1]), []), raised)
+    numbers: list[Node] = []
+    unit: Unit | None = None
+    for factors, sign in ((_flat(node.tops), 1), (_flat(node.bottoms), -1)):
+        for factor in factors:
+            base, exponent = (factor.base, exact(factor.exponent)) if isinstance(factor, Pow) else (factor, 1)
+            if isinstance(base, Var) and base.name in SINGLE_LETTERS and exponent in (1, 2, 3, -1, -2, -3):
+                found = scaled(UNITS[base.name], sign * int(exponent))
+                unit = joined(unit, found) if unit else found
+            elif sign > 0 and unit is None:
+                numbers.append(factor)
+            else:
+                return None
+    return Quantity(multiply(numbers, []), unit) if unit and numbers else None
+
+
+def _flat(factors: Sequence[Node]) -> list[Node]:
+    return [
+        inner
+        for factor in factors
+        for inner in (factor.tops if isinstance(factor, Prod) and not factor.bottoms else (factor,))
+    ]
 
 
 def _has(node: Any, kind: type) -> bool:
@@ -364,9 +378,10 @@ def _has(node: Any, kind: type) -> bool:
 
 
 def _undegreed(node: Any) -> Any:
+    """Without the degree signs outside of functions."""
     if isinstance(node, Degree):
         return node.arg
-    if not isinstance(node, tuple):
+    if not isinstance(node, tuple) or isinstance(node, Call):
         return node
     parts = [_undegreed(part) for part in node]
     return type(node)(*parts) if hasattr(node, "_fields") else tuple(parts)

@@ -161,7 +161,7 @@ def resolve(run: str) -> tuple[Token, ...]:
         return (_WORDS[run],)
     if run in GREEK:
         return (Token("v", run),)
-    if run in UNITS or run.lower() in _SHORT_WORDS:
+    if run in UNITS or (run.lower() in _SHORT_WORDS and not run.isupper()):
         return (Token("w", run),)
     if len(run) == 2 or any(letters.issuperset(run) for letters in _ALPHABETS):
         return tuple(token for letter in run for token in resolve(letter))

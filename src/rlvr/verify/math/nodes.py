@@ -134,6 +134,13 @@ class RealSet(NamedTuple):
     name: str | None = None  # of the variable, where it came as an inequality
 
 
+class SetOp(NamedTuple):
+    """`cup`, `cap` or `setminus`; `both`: all of several inequalities, or any where no number satisfies all."""
+
+    name: str
+    args: tuple[Node, ...]
+
+
 class Matrix(NamedTuple):
     rows: tuple[tuple[Node, ...], ...]
 
@@ -190,8 +197,8 @@ class Either(NamedTuple):
 
 Node: TypeAlias = (
     Num | Dec | Var | Const | Sign | Sum | Prod | Neg | Pow | Call | Percent | Degree | Based
-    | Quantity | Text | Tuple | Many | Set | RealSet | Matrix | Relation | Equation | Inequality | Labelled | Chain
-    | Ratio | Time | Either
+    | Quantity | Text | Tuple | Many | Set | RealSet | SetOp | Matrix | Relation | Equation | Inequality | Labelled
+    | Chain | Ratio | Time | Either
 )  # fmt: skip
 
 SCALARS = frozenset([Num, Dec, Var, Const, Sign, Sum, Prod, Neg, Pow, Call, Percent, Degree, Based])

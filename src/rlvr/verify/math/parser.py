@@ -31,6 +31,7 @@ from rlvr.verify.math.nodes import (
     Ratio,
     RealSet,
     Relation,
+    SetOp,
     Sign,
     Text,
     Var,
@@ -131,7 +132,7 @@ class Parser:
         while self.kind in ("cup", "cap", "setminus"):
             sign = self.kind
             self.at += 1
-            left = Call(sign, (left, self.ratio()))
+            left = SetOp(sign, (left, self.ratio()))
         return left
 
     def ratio(self) -> Node:

@@ -22,6 +22,7 @@ from rlvr.verify.math.nodes import (
     RealSet,
     Relation,
     Set,
+    SetOp,
     Span,
     Text,
     Tuple,
@@ -37,6 +38,8 @@ def settled(node: Node) -> Node:
     """The node with every relation in it taken for what it says. Raises Fault for one that says nothing."""
     if isinstance(node, Relation):
         return _relation(node)
+    if isinstance(node, SetOp):
+        return node._replace(args=tuple(settled(arg) for arg in node.args))
     if isinstance(node, Tuple | Set | Many):
         items = tuple(settled(item) for item in node.items)
         if isinstance(node, Many):
@@ -110,11 +113,10 @@ def _names(node: Node) -> tuple[str, ...]:
     if isinstance(node, Ratio):
         parts = [_names(part) for part in node.parts]
         return (":".join(p[0] for p in parts),) if all(len(p) == 1 for p in parts) else ()
-    if isinstance(node, Prod) and all(isinstance(n, Var) and n.name[0].isupper() for n in node.tops):
-        # a segment AB, or a ratio of two: their ends are capital letters
-        below = [_names(n) for n in node.bottoms]
-        if all(len(n) == 1 and n[0][0].isupper() for n in below):
-            return ("".join(n.name for n in node.tops if isinstance(n, Var)) + "".join("/" + n[0] for n in below),)
+    if isinstance(node, Prod):  # a segment AB, or a ratio of two: their ends are capital letters
+        above, below = ([_names(factor) for factor in factors] for factors in (node.tops, node.bottoms))
+        if all(len(names) == 1 and names[0][0].isupper() for names in (*above, *below)):
+            return ("".join(n[0] for n in above) + "".join("/" + n[0] for n in below),)
     return ()
 
 
@@ -190,7 +192,7 @@ def combined(items: list[Node], joins: Sequence[str]) -> Node:
             return Labelled(labelled[0].names, Many(_flat(values)))
     sets = [item for item in items if isinstance(item, RealSet)]
     if len(sets) == len(items) and len({s.name for s in sets}) == 1 and sets[0].name is not None:
-        return Call("cup" if "or" in joins else "both", tuple(sets))
+        return SetOp("cup" if "or" in joins else "both", tuple(sets))
     return Many(_flat(items))
 
 

@@ -7,9 +7,8 @@ from itertools import pairwise
 
 from rlvr.verify.math.identity import Bench
 from rlvr.verify.math.limits import Undefined
-from rlvr.verify.math.nodes import INFINITY, SCALARS, Call, Const, Neg, Node, RealSet, Set, Span, Tuple, negate
+from rlvr.verify.math.nodes import INFINITY, SCALARS, Const, Neg, Node, RealSet, Set, SetOp, Span, Tuple, negate
 
-OPERATIONS = frozenset(["cup", "cap", "setminus", "both"])
 _EVERYTHING = Span(negate(INFINITY), False, INFINITY, False)
 
 
@@ -28,7 +27,7 @@ def real_set(node: Node, bench: Bench) -> RealSet | None:
         return None
     if isinstance(node, Set) and all(type(item) in SCALARS for item in node.items):
         return RealSet(_canonical([Span(item, True, item, True) for item in node.items], bench))
-    if not (isinstance(node, Call) and node.name in OPERATIONS):
+    if not isinstance(node, SetOp):
         return None
     found = [real_set(arg, bench) for arg in node.args]
     sets = [s for s in found if s is not None]

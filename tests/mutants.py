@@ -1,0 +1,219 @@
+"""Turns each paper's formula round and asks the test that is named for it to notice: `python tests/mutants.py`.
+
+Every line is a mutant: a name, a file, what stands there, what stands there in the mutant, and the test that must fail.
+Works on a copy of the sources. Ends with an error where a mutant lives, or where its text is no longer in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str
+    stands: str
+    instead: str
+    test: str
+
+
+G, B, F = "tests/test_grpo.py::", "tests/test_baselines.py::", "tests/test_field_reports.py::"
+MUTANTS = [
+    Mutant(
+        "grpo advantage",
+        "advantage/group.py",
+        'advantage = reward - batch.group_mean(batch["reward"])',
+        'advantage = batch.group_mean(batch["reward"]) - reward',
+        G + "test_advantages_by_hand",
+    ),
+    Mutant(
+        "grpo loss",
+        "loss/losses.py",
+        "return -surrogate",
+        "return surrogate",
+        G + "test_loss_and_gradient_equal_a_padded_implementation",
+    ),
+    Mutant(
+        "grpo clip",
+        "loss/losses.py",
+        "torch.minimum(q * a, torch.clamp",
+        "torch.maximum(q * a, torch.clamp",
+        G + "test_loss_and_gradient_equal_a_padded_implementation",
+    ),
+    Mutant(
+        "dr_grpo",
+        "methods/dr_grpo.py",
+        "GroupNorm(std=False)",
+        "GroupNorm(std=True)",
+        F + "test_T01_advantages_of_a_mixed_and_a_silent_group",
+    ),
+    Mutant("dr_grpo length", "loss/reduction.py", "/ (rows * self.length)", "/ rows", F + "test_T11_four_reductions"),
+    Mutant(
+        "rloo",
+        "advantage/group.py",
+        "centred * n / (n - 1)",
+        "-centred * n / (n - 1)",
+        B + "test_leave_one_out_compares_with_the_others",
+    ),
+    Mutant(
+        "reinforce_pp",
+        "advantage/returns.py",
+        "(x - mean) * torch.rsqrt",
+        "(mean - x) * torch.rsqrt",
+        B + "test_reinforce_pp_whitens_returns_over_tokens",
+    ),
+    Mutant(
+        "gspo",
+        "methods/gspo.py",
+        'Ratio("row")',
+        'Ratio("token")',
+        B + "test_gspo_takes_one_ratio_a_row_and_its_gradient_is_shared_by_the_rows_tokens",
+    ),
+    Mutant(
+        "ratio",
+        "loss/ratio.py",
+        'ratio_at(now.logp, batch["old_logp"]',
+        'ratio_at(2 * batch["old_logp"] - now.logp, batch["old_logp"]',
+        B + "test_gspo_takes_one_ratio_a_row_and_its_gradient_is_shared_by_the_rows_tokens",
+    ),
+    Mutant(
+        "cispo",
+        "loss/losses.py",
+        "return -torch.clamp(q, low, high)",
+        "return torch.clamp(q, low, high)",
+        B + "test_cispo_clips_the_weight_and_keeps_every_gradient",
+    ),
+    Mutant(
+        "dapo keep",
+        "methods/dapo.py",
+        "}) > 1",
+        "}) == 1",
+        B + "test_dynamic_sampling_keeps_groups_whose_scores_differ",
+    ),
+    Mutant(
+        "dapo overlong",
+        "reward/penalties.py",
+        '"overlong": -(over',
+        '"overlong": (over',
+        B + "test_overlong_answers_lose_up_to_one",
+    ),
+    Mutant("ppo gae", "advantage/returns.py", "0.0) - value", "0.0) + value", B + "test_gae_by_hand"),
+    Mutant(
+        "ppo value",
+        "loss/terms.py",
+        "return torch.maximum(plain, clipped) / 2",
+        "return -torch.maximum(plain, clipped) / 2",
+        B + "test_the_value_loss_is_clipped_around_the_old_value",
+    ),
+    Mutant(
+        "ppo warm-up",
+        "methods/ppo.py",
+        'return stack if phase == "both"',
+        'return stack if phase != "both"',
+        B + "test_the_critic_learns_first",
+    ),
+    Mutant(
+        "kl in loss",
+        "loss/terms.py",
+        "return self.coef * kl",
+        "return -self.coef * kl",
+        B + "test_kl_terms_pull_towards_the_reference",
+    ),
+    Mutant(
+        "kl in reward",
+        "reward/penalties.py",
+        '"kl": -self.coef',
+        '"kl": self.coef',
+        B + "test_kl_in_the_reward_is_paid_token_by_token",
+    ),
+    Mutant(
+        "entropy_bonus",
+        "loss/terms.py",
+        "return -self.coef * now.entropy",
+        "return self.coef * now.entropy",
+        B + "test_the_entropy_bonus_is_paid_for_entropy",
+    ),
+    Mutant(
+        "tis",
+        "loss/weights.py",
+        'ratio_at(batch["old_logp"], anchor',
+        'ratio_at(anchor, batch["old_logp"]',
+        B + "test_sampler_ratios_are_truncated_or_masked",
+    ),
+    Mutant(
+        "mis",
+        "loss/weights.py",
+        "(weight >= self.low) & (weight <= self.high), weight, 0.0",
+        "(weight >= self.low) & (weight <= self.high), 0.0, weight",
+        B + "test_sampler_ratios_are_truncated_or_masked",
+    ),
+    Mutant(
+        "mask_truncated",
+        "loss/weights.py",
+        '(~batch["truncated"])',
+        '(batch["truncated"])',
+        B + "test_rows_are_left_out_by_what_they_are",
+    ),
+    Mutant(
+        "sft", "loss/losses.py", "return -now.logp, {", "return now.logp, {", B + "test_imitation_raises_what_it_sees"
+    ),
+    Mutant(
+        "rejection",
+        "loss/weights.py",
+        'return batch["correct"].to',
+        'return (~batch["correct"]).to',
+        B + "test_imitation_raises_what_it_sees",
+    ),
+    Mutant(
+        "dpo",
+        "loss/pairs.py",
+        "F.logsigmoid(self.beta * margin)",
+        "F.logsigmoid(-self.beta * margin)",
+        B + "test_dpo_by_hand",
+    ),
+    Mutant(
+        "dpo pairs",
+        "loss/pairs.py",
+        "sign = (best & differ).long() - (worst & differ).long()",
+        "sign = (worst & differ).long() - (best & differ).long()",
+        B + "test_pairs_are_the_best_and_the_worst_and_never_made_of_equals",
+    ),
+]
+
+
+def dies(mutant: Mutant, sources: Path) -> str:
+    """'dies', or what is wrong."""
+    file = sources / "rlvr" / mutant.file
+    text = file.read_text()
+    if text.count(mutant.stands) != 1:
+        return f"{mutant.stands!r} stands {text.count(mutant.stands)} times in {mutant.file}"
+    file.write_text(text.replace(mutant.stands, mutant.instead))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", mutant.test]
+    environment = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1"}
+    code = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).returncode
+    file.write_text(text)
+    return {0: "LIVES", 1: "dies"}.get(code, f"pytest ended with {code}: is {mutant.test} there?")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sources = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
+        bad = 0
+        for mutant in MUTANTS:
+            told = dies(mutant, sources)
+            bad += told != "dies"
+            print(f"{mutant.name:<18} {told:<6} {mutant.test.partition('::')[2]}", flush=True)
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
