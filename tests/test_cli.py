@@ -144,7 +144,7 @@ def test_a_run_that_its_own_limits_stop_exits_with_one(rlvr, monkeypatch):
     class Stopped(RuntimeError):
         __module__ = "rlvr.loop"
 
-    def stop(recipe, folder, title):
+    def stop(recipe, folder, title, resume):
         raise Stopped("too many unknown verdicts")
 
     stand_in(monkeypatch, "rlvr.run", train=stop)
@@ -168,7 +168,8 @@ class Done:
 def test_train_hands_over_the_recipe_and_a_new_folder(rlvr, monkeypatch):
     asked = []
 
-    def train(recipe, folder, title):
+    def train(recipe, folder, title, resume):
+        assert not resume
         asked.append((recipe, folder, title))
         measured = {"before": {"sums": {"mean@8": [0.25, 0.2, 0.3]}}, "after": {"sums": {"mean@8": [0.75, 0.7, 0.8]}}}
         evaluation = {"k": 8, "problems": 300, **measured}
@@ -191,7 +192,7 @@ def test_train_hands_over_the_recipe_and_a_new_folder(rlvr, monkeypatch):
 
 def test_a_stopped_run_exits_with_one(rlvr, monkeypatch):
     summary = {"status": "stopped: gap", "report": "r"}
-    stand_in(monkeypatch, "rlvr.run", train=lambda recipe, folder, title: Done(summary))
+    stand_in(monkeypatch, "rlvr.run", train=lambda recipe, folder, title, resume: Done(summary))
     assert rlvr("train", "quickstart").code == 1
 
 
@@ -246,7 +247,7 @@ def test_eval_measures_a_model_or_a_runs_model(rlvr, monkeypatch):
 # ---- list and explain ------------------------------------------------------------------------------------
 def test_list_shows_kinds_and_names(rlvr):
     out = rlvr("list").out
-    for word in ("recipe\n  quickstart", "\nmethod\n", "\n  grpo ", "\n  hash_marker ", "\n  running_sums "):
+    for word in ("recipe\n", "\n  quickstart ", "\nmethod\n", "\n  grpo ", "\n  hash_marker ", "\n  running_sums "):
         assert word in out
     assert max(map(len, out.splitlines())) <= 80
     assert "running_sums" not in rlvr("list", "method").out

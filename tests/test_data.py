@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -258,7 +259,7 @@ def test_columns_that_all_rows_lack_are_said_once(tmp_path: Path) -> None:
         '  `problem` is called `prompt` here (or say prompt = { column = "problem" })\n'
         '  `final_answer` is called `answer` here (or say answer = { column = "final_answer" })'
     )
-    with pytest.raises(DataError, match="has the columns problem, final_answer:\n  `gold` is missing$"):
+    with pytest.raises(DataError, match=r"has the columns problem, final_answer:\n  `gold` is missing$"):
         parquet(file, prompt="{problem}", answer={"column": "gold"})
 
 
@@ -416,13 +417,13 @@ def test_reasoning_gym_splits_by_the_question_and_is_seeded(gym: Any) -> None:
     assert gym("chain_sum", n=10, seed=3) == train[:10]
     assert not {t.prompt for t in train} & {t.prompt for t in evaluated}
     assert len({t.id for t in (*train, *evaluated)}) == 80
-    terms = train[0].prompt.partition(":")[2].rstrip("? =\n") if ":" in train[0].prompt else ""
-    numbers = [float(w) for w in terms.replace("-", "+-").replace(" ", "").split("+") if w]
-    assert not terms or sum(numbers) == float(train[0].answer)
+    for task in train:
+        terms = re.findall(r"([+-]|: ) ?(\d+)", str(task.prompt))
+        assert sum(-int(x) if sign == "-" else int(x) for sign, x in terms) == int(task.answer)
     assert train[0].verifier == "reasoning_gym"
     assert "metadata" not in train[0].public().meta
     small = gym("chain_sum", n=5, config={"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1})
-    assert {t.meta["difficulty"]["num_terms"] for t in small} == {(2, 2)}
+    assert {t.meta["metadata"]["num_terms"] for t in small} == {2}
 
 
 @pytest.mark.parametrize(
@@ -467,12 +468,11 @@ def test_scorers_pay_in_parts_and_a_policys_code_is_never_run(gym: Any, tmp_path
     assert judged(primes, "zebra") == ("wrong", 0.0, "unparsable")
     assert verifier("no tags", primes).reason == "no_answer"
     assert verifier("</answer> 2 <answer>", primes).reason == "no_answer"
-    assert verifier_from("reasoning_gym(tag='')")(primes.answer, primes).label == "right"
     assert verifier("<answer>2</answer>", Task("t", "p", "2")).reason == "bad_gold"
 
 
 def test_a_scorer_that_hangs_is_given_up(gym: Any) -> None:
     (sums,) = gym("countdown", n=1)
-    verifier = verifier_from("reasoning_gym(seconds=1.0)")
-    assert verifier("<answer>9**9**9</answer>", sums).reason == "timeout"
-    assert verifier(f"<answer>{sums.meta['metadata']['expression']}</answer>", sums).label == "right"
+    verifier = verifier_from("reasoning_gym(tag='', seconds=1.5)")
+    assert verifier(f" {sums.meta['metadata']['expression']}\n", sums).label == "right"
+    assert verifier("9**9**9", sums).reason == "timeout"

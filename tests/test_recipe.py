@@ -46,7 +46,7 @@ def test_shipped_recipes_load_by_name_from_anywhere(here):
 def test_the_quickstart_is_what_was_measured():
     r = load_recipe("quickstart")
     assert (r.model, r.prompts_per_step, r.group_size, r.lr, r.betas) == ("nano", 32, 16, 3e-4, [0.9, 0.98])
-    assert (r.warmup_steps, r.updates_per_batch, r.steps, r.max_tokens) == (10, 1, 80, 24)
+    assert (r.warmup_steps, r.updates_per_batch, r.steps, r.max_tokens) == (10, 1, 60, 24)
 
 
 def test_a_wheel_brings_its_recipes(tmp_path, monkeypatch):
@@ -291,7 +291,7 @@ def test_every_name_that_an_answer_points_to_exists():
         ("betas = [0.9]", "`betas` is a list; wanted a list of 2"),
         ("betas = [0.9, 1.0]", "`betas.1` is the number 1.0; wanted less than 1"),
         ("top_p = 0", "wanted more than 0"),
-        ("tasks = 3", "wanted a name, a .jsonl file or a table"),
+        ("tasks = 3", "wanted a name, a .jsonl or .parquet file, or a table"),
         ("tasks = {n = 3}", "`tasks` needs a name"),
         ("tasks = {name = 'choice', levls = [2, 3]}", "did you mean 'levels'?"),
         ("tasks = {name = 'choice', n = 'many'}", "wanted int"),

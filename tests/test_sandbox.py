@@ -420,7 +420,7 @@ def test_threads_are_limited(sandbox: LocalSandbox) -> None:
     "forged",
     [
         b"passed \n", b"value 4", b"\xff\xfe\n", b"value " + b"[" * 100_000 + b"\n", b"value 9" + b"9" * 10_000 + b"\n",
-        b"import_failed x\n", b"", b"\n\n\n", b"value 4\nvalue 5\n",
+        b"import_failed x\n", b"", b"\n\n\n", b"value 4\nvalue 5\n", b"\n" * 100_000,
     ],
 )  # fmt: skip
 def test_whatever_is_written_where_results_go_is_only_a_result(strongest: LocalSandbox, forged: bytes) -> None:
@@ -556,24 +556,23 @@ def test_a_zygote_that_dies_gives_no_verdict_and_the_next_job_runs() -> None:
 
 def test_nothing_survives_a_trainer_that_is_killed() -> None:
     source = """
-        import os, sys
+        import sys
         from rlvr.sandbox import Job, LocalSandbox
         box = LocalSandbox(workers=1, without=sys.argv[1:])
         print(box.run(Job("print(1)")).stdout, flush=True)
         box.run(Job("import time\\ntime.sleep(600)"))
     """
-    for without in ([], ["namespaces"]):
-        trainer = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(source), *without], stdout=subprocess.PIPE, env={**os.environ}
-        )
-        assert trainer.stdout is not None
-        assert trainer.stdout.readline() == b"b'1\\n'\n"
-        assert eventually(lambda: len(belonging(trainer.pid)) >= 3)  # noqa: B023  guard, zygote, job
-        below = belonging(trainer.pid)
-        trainer.kill()
-        trainer.wait()
-        trainer.stdout.close()
-        assert eventually(lambda: not set(below) & processes())  # noqa: B023
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    trainers = [subprocess.Popen([*command, *WALLS[w]], stdout=subprocess.PIPE) for w in ("all", "no namespaces")]
+    for trainer in trainers:
+        with trainer:
+            assert trainer.stdout is not None
+            assert trainer.stdout.readline() == b"b'1\\n'\n"
+            assert eventually(lambda: len(belonging(trainer.pid)) >= 3)  # noqa: B023  guard, zygote, job
+            below = set(belonging(trainer.pid))
+            trainer.kill()
+            trainer.wait()
+            assert eventually(lambda: not below & processes())  # noqa: B023
 
 
 def test_a_fork_of_the_trainer_does_not_end_the_trainers_sandbox(strongest: LocalSandbox) -> None:
@@ -602,14 +601,17 @@ def _interpreter_for_all() -> str | None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests run as an ordinary user already")
 @pytest.mark.parametrize("walls", list(WALLS))
-def test_it_contains_as_an_ordinary_user_too(walls: str) -> None:
+@pytest.mark.parametrize("user", [65534, 0])
+def test_it_contains_for_users_who_share_the_interpreter(user: int, walls: str) -> None:
+    """An ordinary user; and root with an interpreter that all can read, so that jobs run as nobody."""
     interpreter = _interpreter_for_all()
     if interpreter is None:
         pytest.skip("no Python of 3.11 or newer that an ordinary user could start")
     source = """
         import json, os, sys, types
-        os.setgroups([]); os.setgid(65534); os.setuid(65534)
-        package, attacks, without = json.load(sys.stdin)
+        package, attacks, without, user = json.load(sys.stdin)
+        if user:
+            os.setgroups([]); os.setgid(user); os.setuid(user)
         for name in "rlvr", "rlvr.sandbox":
             module = types.ModuleType(name)
             module.__path__ = [package + "/" + name.replace(".", "/")]
@@ -621,6 +623,7 @@ def test_it_contains_as_an_ordinary_user_too(walls: str) -> None:
             found = box.report()
             out["walls"] = [list(found.active), list(found.escapes), str(found)]
             if not found.escapes:
+                out["user"] = box.run(Job("print(__import__('os').getuid())")).stdout.decode()
                 out["call"] = box.run(Job("def f(x): return x * x", calls=(Call("f", (7,)),))).results[0].text
                 for name, code in attacks.items():
                     outcome = box.run(Job(code, limits=Limits(seconds=5)))
@@ -644,7 +647,7 @@ def test_it_contains_as_an_ordinary_user_too(walls: str) -> None:
         attacks = {name: code.format(**world) for name, code in REACH.items()}
         run = subprocess.run(
             [interpreter, "-c", textwrap.dedent(source)],
-            input=json.dumps([str(package), attacks, WALLS[walls]]),
+            input=json.dumps([str(package), attacks, WALLS[walls], user]),
             capture_output=True,
             text=True,
             cwd="/",
@@ -656,6 +659,7 @@ def test_it_contains_as_an_ordinary_user_too(walls: str) -> None:
             pytest.skip(f"not to be had for an ordinary user here: {text}")
         assert not set(active) & set(WALLS[walls])
         assert out.pop("call") == "49"
+        assert out.pop("user") == ("0\n" if "namespaces" in active else "65534\n")  # there it is nobody's too, outside
         assert {name: got for name, got in out.items() if got != ["", 1]} == {}
         assert os.listdir(f"{folder}/outside") == []
 

@@ -62,6 +62,7 @@ def legend(label: str, chart: Chart) -> str:
 
 def _main(run: RunData) -> Iterator[Chart]:
     parts = [f"reward/{name}" for name in run.under("reward/") if name.endswith("/mean")]
+    parts = parts if len(parts) > 1 else []  # a single part is the total
     yield _lines(run, "Mean reward", {"reward/mean": "reward/mean", **{name: name for name in parts[:4]}})
     yield _shares(
         run, "Groups", {f"group/frac_{k}": c for k, c in (("solved", 0), ("mixed", 5), ("failed", 1))}, rest=6

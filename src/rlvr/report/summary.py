@@ -125,9 +125,16 @@ def cautions(run: RunData) -> list[str]:
 
 
 def evaluations(told: Mapping[str, Any]) -> list[Evaluation]:
-    """The rows of eval.json: {"before": {set: {"mean@8": [value, low, high]}}, "after": {...}}."""
+    """The rows of eval.json: {"before": {set: {"mean@8": [value, low, high], "errors": 0}}, "after": {...}}; samples
+    without a verdict are a row where there are any."""
     sides = [told.get("before") or {}, told.get("after") or {}]
-    keys = dict.fromkeys((name, measure) for side in sides for name, found in side.items() for measure in found)
+    keys = dict.fromkeys(
+        (name, measure)
+        for side in sides
+        for name, found in side.items()
+        for measure, value in found.items()
+        if measure != "errors" or value
+    )
     return [
         Evaluation(n, m, _interval(sides[0].get(n, {}).get(m)), _interval(sides[1].get(n, {}).get(m))) for n, m in keys
     ]

@@ -193,7 +193,13 @@ class _Worker:
         if result and result.startswith(b"broken "):
             detail = detail or result[:300].decode("ascii", "replace").strip()
         return Outcome(
-            status, code, _results(answers or b""), stdout or b"", stderr or b"", reply.get("seconds", 0.0), detail
+            status,
+            code,
+            _results(answers or b"", len(job.calls) + len(job.steps) + 1),
+            stdout or b"",
+            stderr or b"",
+            reply.get("seconds", 0.0),
+            detail,
         )
 
     def probe(self, layers: Sequence[str]) -> tuple[str, str, list[str]]:
@@ -315,11 +321,10 @@ def _content(descriptor: int, most: int) -> bytes | None:
     return None if size > most else os.pread(descriptor, size, 0)
 
 
-def _results(written: bytes) -> tuple[Result, ...]:
-    lines = written.split(b"\n")[:-1]  # the rest was cut off by the end of the process
-    return tuple(
-        Result(kind, text) for kind, _, text in (line.decode("ascii", "replace").partition(" ") for line in lines)
-    )
+def _results(written: bytes, most: int) -> tuple[Result, ...]:
+    """The first `most` lines; one that is not ended was cut off with its process."""
+    lines = (line.decode("ascii", "replace").partition(" ") for line in written.split(b"\n", most)[:-1])
+    return tuple(Result(kind, text) for kind, _, text in lines)
 
 
 def _end(process: subprocess.Popen[bytes], control: socket.socket, folder: str | None, owner: int) -> None:

@@ -19,7 +19,7 @@ rename 82 -, renameat 264 38, renameat2 316 276, pipe 22 -, pipe2 293 59, poll 7
 pselect6 270 72, epoll_create 213 -, epoll_create1 291 20, epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22,
 epoll_pwait2 441 441, eventfd2 290 19, mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233,
 brk 12 214, msync 26 227, membarrier 324 283, futex 202 98, futex_waitv 449 449, set_robust_list 273 99,
-get_robust_list 274 100, rseq 334 293, set_tid_address 218 96, exit 60 93, exit_group 231 94, wait4 61 260,
+rseq 334 293, set_tid_address 218 96, exit 60 93, exit_group 231 94, wait4 61 260,
 waitid 247 95, gettid 186 178, getpid 39 172, getppid 110 173, getpgid 121 155, getpgrp 111 -, getsid 124 156,
 setsid 112 157, setpgid 109 154, sched_yield 24 124, sched_getaffinity 204 123, sched_getparam 143 121,
 sched_getscheduler 145 120, sched_get_priority_max 146 125, sched_get_priority_min 147 126, getpriority 140 141,

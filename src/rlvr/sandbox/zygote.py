@@ -334,11 +334,12 @@ def _probe(question: dict[str, Any], result: int, channel: inside.Channel | None
 def _paths(extra: list[str]) -> tuple[list[str], list[str]]:
     """(what a submission may read, folders of installed packages inside it that it may not)."""
     standard = os.path.dirname(os.__file__)
-    places = {standard, *sys.path, *extra, *LIBRARIES, *OTHERS, *DEVICES}
+    beside = os.path.dirname(standard)  # where some distributions keep what the library's extensions link to
+    places = {standard, beside, *sys.path, *extra, *LIBRARIES, *OTHERS, *DEVICES}
     readable = sorted((path for path in places if path and os.path.exists(path)), key=lambda path: (len(path), path))
     hidden = [
         found
-        for top in (standard, *LIBRARIES)
+        for top in (standard, beside, *LIBRARIES)
         for pattern in ("", "/python*")
         for name in ("/site-packages", "/dist-packages")
         for found in glob.glob(top + pattern + name)

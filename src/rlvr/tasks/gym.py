@@ -47,13 +47,13 @@ def reasoning_gym(
         question = entry["question"]
         if split_of(question) != split or question in found:
             continue
-        metadata = entry["metadata"]
-        meta = {"family": family, "config": config, "metadata": metadata, "gives_away": ["metadata"]}
-        if "difficulty" in metadata:
-            meta["difficulty"] = metadata["difficulty"]
-        name = f"{family}/{seed + index}"  # what reasoning-gym seeds a problem with
         found[question] = Task(
-            name, question, entry["answer"], "reasoning_gym", made_by=f"reasoning_gym/{family}", meta=meta
+            f"{family}/{seed + index}",  # what reasoning-gym seeds a problem with
+            question,
+            entry["answer"],
+            "reasoning_gym",
+            made_by=f"reasoning_gym/{family}",
+            meta={"family": family, "config": config, "metadata": entry["metadata"], "gives_away": ["metadata"]},
         )
     if len(found) < n:
         raise DataError(
