@@ -397,11 +397,8 @@ def test_the_math_recipe_reads_the_gold_out_of_a_solution(tmp_path: Path) -> Non
     columns = {key: recipe.tasks[key] for key in ("prompt", "answer")}
     (task,) = parquet(table(tmp_path / "x.parquet", rows), **columns)
     verifier = verifier_from(str(recipe.verifier))
-    assert [verifier(t, task).label for t in (r"\boxed{\frac{1}{2}}", r"\boxed{2}", "1/2")] == [
-        "right",
-        "wrong",
-        "wrong",
-    ]
+    labels = [verifier(t, task).label for t in (r"\boxed{\dfrac12}", r"\boxed{0.5}", r"\boxed{2}", "1/2")]
+    assert labels == ["right", "right", "wrong", "wrong"]
     assert set(task.public().meta) == {"problem", "level", "type"}
 
 

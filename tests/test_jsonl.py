@@ -122,7 +122,8 @@ def test_a_bad_row_is_named_by_file_line_and_id(tmp_path: Path, line: str | byte
 def test_a_misnamed_column_is_one_problem_not_two(tmp_path: Path) -> None:
     message = refusal(tmp_path, '{"problem": "a", "final_answer": "b"}')
     assert message == (
-        '2 problems in t.jsonl:\n  t.jsonl:1: `problem` is called `prompt` here (or say prompt = { column = "problem" })\n'
+        "2 problems in t.jsonl:\n"
+        '  t.jsonl:1: `problem` is called `prompt` here (or say prompt = { column = "problem" })\n'
         '  t.jsonl:1: `final_answer` is called `answer` here (or say answer = { column = "final_answer" })'
     )
 

@@ -152,19 +152,15 @@ def test_a_recipe_chooses_its_sinks() -> None:
         make_recipe({"tasks": "countdown", "sinks": ["wandbb"]})
 
 
-def test_a_run_tells_the_sinks_of_its_recipe(tmp_path: Path, fake: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_tells_the_sinks_of_its_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 
     from rlvr.run import train
 
     torch.set_num_threads(1)
-    runs = fake("wandb")
     table = {"steps": 2, "prompts_per_step": 2, "group_size": 2, "max_tokens": 8, "eval": {"problems": 0}}
-    recipe = make_recipe({"tasks": {"name": "running_sums", "n": 8}, "sinks": ["jsonl", "wandb"], **table})
+    recipe = make_recipe({"tasks": {"name": "running_sums", "n": 8}, "sinks": ["jsonl"], **table})
     train(recipe, tmp_path / "run")
-    (run,) = runs
-    assert [step for step, _ in run.logged] == [1, 2]
-    assert run.settings["config"]["prompts_per_step"] == 2
-    assert run.logged[0][1]["reward/mean"] >= 0
+    assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert "step 1/2" not in capsys.readouterr().out  # no terminal was asked for
     assert not list((tmp_path / "run").glob("rollouts/*"))

@@ -53,7 +53,7 @@ class Entry:
     line: int
     summary: str  # first paragraph of the docstring
     doc: str  # whole docstring: the function's, or the module's where the function has none
-    signature: str  # "(method, low=None, high_max=None)"
+    signature: str  # "(method, clip_low=None, clip_high=None)"
     constants: Mapping[str, Any]  # literal module-level assignments, e.g. fills = ("bounds",)
 
 
@@ -174,7 +174,8 @@ def _signature(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) -> s
     fields = [
         ast.unparse(s)
         for s in node.body
-        if isinstance(s, ast.AnnAssign) and "ClassVar" not in ast.unparse(s.annotation)
+        if isinstance(s, ast.AnnAssign)
+        and not ("ClassVar" in ast.unparse(s.annotation) or "init=False" in ast.unparse(s))
     ]
     return f"({', '.join(fields)})"
 

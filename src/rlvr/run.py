@@ -148,25 +148,23 @@ def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
     return [put(t) for t in tasks]
 
 
-def set_up(
-    recipe: Recipe,
-    plan: Plan,
-    tasks: Sequence[Task] | None = None,
-    model: Any = None,
-    want: frozenset[str] = frozenset(),
-) -> Setup:
-    """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks` and `model` stand in for
-    the recipe's."""
-    if recipe.threads:
-        torch.set_num_threads(recipe.threads)
+@dataclass(frozen=True)
+class Asked:
+    """A recipe's tasks, and the verifier that judges them. Prompts are as the source has them."""
+
+    verifier: Any
+    train: Sequence[Task]
+    evaluate: Sequence[Task]
+
+
+def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) -> Asked:
+    """Tasks (or those of `tasks`, which stand in for the recipe's) and the plan's verifier. Loads no model. Raises
+    ValueError where a task has no verifier."""
     if tasks is None:
         train, evaluated = tasks_of(recipe)
     else:
         held = min(recipe.eval.problems, round(len(tasks) * recipe.eval.holdout))
         train, evaluated = list(tasks)[held:], list(tasks)[:held]
-    loaded = _load(recipe, model or recipe.model)
-    lm = LanguageModel(loaded.model)
-    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
     verifier = plan.at(plan.start()).stack.one("verify")
     if verifier != Own():  # it was named on purpose, so it judges every task
         train, evaluated = ([replace(t, verifier=None) for t in some] for some in (train, evaluated))
@@ -174,15 +172,34 @@ def set_up(
         raise ValueError(
             f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to the recipe'
         )
+    return Asked(verifier, train, evaluated)
+
+
+def set_up(
+    recipe: Recipe,
+    plan: Plan,
+    tasks: Sequence[Task] | None = None,
+    model: Any = None,
+    want: frozenset[str] = frozenset(),
+    asked: Asked | None = None,
+) -> Setup:
+    """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks`, `model` and `asked`
+    stand in for the recipe's."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    asked = asked or asked_by(recipe, plan, tasks)
+    loaded = _load(recipe, model or recipe.model)
+    lm = LanguageModel(loaded.model)
+    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
     return Setup(
         recipe,
         loaded,
         lm,
         renderer,
         TorchSampler(lm),
-        verifier,
-        templated(train, recipe.prompt),
-        templated(evaluated, recipe.prompt),
+        asked.verifier,
+        templated(asked.train, recipe.prompt),
+        templated(asked.evaluate, recipe.prompt),
         Limits(recipe.max_tokens, recipe.temperature, recipe.top_p, recipe.top_k, want),
     )
 
@@ -218,7 +235,7 @@ def train(
     setup = set_up(recipe, plan, tasks, checkpoint / "model" if checkpoint else model, frozenset({"entropy"}))
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "recipe.toml", recipe.to_toml())
-    training = _training(setup, plan, folder, (model or recipe.model) if checkpoint else None)
+    training = training_of(setup, plan, folder, (model or recipe.model) if checkpoint else None)
     if checkpoint:
         setup.evaluations = restore(training, checkpoint)["evaluations"]
     else:
@@ -295,7 +312,7 @@ def _save(setup: Setup, training: Training) -> None:
     save(training, setup.loaded.model, setup.loaded.tokenizer, extra, setup.recipe.keep_checkpoints)
 
 
-def _training(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> Training:
+def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> Training:
     """The loop's parts. `origin`: the model that the run began with, where the policy has moved on since (a resumed
     run's reference is that one); None: the policy as it is."""
     recipe = setup.recipe

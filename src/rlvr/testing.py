@@ -11,7 +11,7 @@ parties.
 
 A paper states as a literal beside its function where its signal is gone, or which method it then reduces to:
 
-    neutral = {"settings": {"high_max": 0.2, "low": 0.2}, "equals": "grpo", "near": {"high_max": 0.3}}
+    neutral = {"settings": {"clip_high": 0.2}, "equals": "grpo", "near": {"clip_high": 0.28}}
 
     equals    the stack that it must equal there
     settings  of the paper

@@ -270,7 +270,7 @@ class TorchEngine:
         Raises NotFinite, before any weight has changed, when a loss or gradient is not finite.
         """
         told: dict[str, Tally] = {}
-        ready: list[tuple[Stepper, Tensor]] = []
+        ready: list[tuple[str, Stepper, Tensor]] = []
         for model in running.trained:
             if model not in self.steppers:
                 raise Unsupported(
@@ -289,10 +289,10 @@ class TorchEngine:
             norm = stepper.norm()
             if not bool(torch.isfinite(norm)):
                 raise NotFinite(f"the gradient of {model}", self._offenders(batch, running, model))
-            ready.append((stepper, norm))
-        for stepper, norm in ready:
-            told["optim/lr"] = Tally(stepper.step(norm))
-            told.setdefault("optim/grad_norm", Tally(norm.double()))
+            ready.append((model, stepper, norm))
+        for model, stepper, norm in ready:
+            place = "optim" if model == "policy" else f"optim/{model}"
+            told |= {f"{place}/lr": Tally(stepper.step(norm)), f"{place}/grad_norm": Tally(norm.double())}
         return told
 
     def _backward(self, batch: Batch, running: Running, model: str, rows: Tensor) -> dict[str, Tally]:

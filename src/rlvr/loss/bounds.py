@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlvr.batch import Batch
+from rlvr.method import Method
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,13 @@ class Clip:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         like = batch["behavior_logp"]
         return torch.full_like(like, self.low), torch.full_like(like, self.high)
+
+
+def prefer_bounds(
+    method: Method, paper: str, low: tuple[float | None, float], high: tuple[float | None, float]
+) -> Method:
+    """Set a paper's clip bounds, each (what the user asked for, the paper's own): what somebody asked for is firm, a
+    paper's own value is a preference."""
+    asked = low[0] is not None or high[0] is not None
+    piece = Clip(*(own if given is None else given for given, own in (low, high)))
+    return (method.firm if asked else method.prefer)(paper, bounds=piece)

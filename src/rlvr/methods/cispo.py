@@ -8,7 +8,7 @@ ours, a weight of at most 5, is TRL's recommendation.
 
 from __future__ import annotations
 
-from rlvr.loss.bounds import Clip
+from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.losses import ClippedWeight
 from rlvr.method import Method
 from rlvr.registry import register
@@ -19,9 +19,10 @@ neutral = {"input": "on_policy", "equals": "grpo", "compare": "gradient", "exact
 
 
 @register("method")
-def cispo(method: Method, clip_low: float = 1.0, clip_high: float = 4.0) -> Method:
+def cispo(method: Method, clip_low: float | None = None, clip_high: float | None = None) -> Method:
     """Clipped importance weights in front of the plain policy gradient.
 
-    clip_low, clip_high: the weight stays in [1 - clip_low, 1 + clip_high].
+    clip_low, clip_high: the weight stays in [1 - clip_low, 1 + clip_high]; None: 1 and 4, which give way to another
+    paper's bounds.
     """
-    return method.firm("cispo", loss=ClippedWeight()).prefer("cispo", bounds=Clip(clip_low, clip_high))
+    return prefer_bounds(method.firm("cispo", loss=ClippedWeight()), "cispo", (clip_low, 1.0), (clip_high, 4.0))

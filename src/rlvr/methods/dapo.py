@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlvr.loss.bounds import Clip
+from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.reduction import TokenMean
 from rlvr.method import Method
 from rlvr.records import Group
@@ -35,17 +35,16 @@ class Informative:
 @register("method")
 def dapo(
     method: Method,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
     overlong: bool = True,
     buffer: int | None = None,
 ) -> Method:
     """Clip higher, dynamic sampling, token mean, soft overlong punishment.
 
-    clip_low, clip_high: the paper's. overlong: whether long answers lose reward. buffer: over how many tokens before
-    the limit; None: a fifth of max_tokens, the paper's share.
+    clip_low, clip_high: None: the paper's 0.2 and 0.28, which give way to another paper's bounds. overlong: whether long
+    answers lose reward. buffer: over how many tokens before the limit; None: a fifth of max_tokens, the paper's share.
     """
     punish = (Overlong(buffer),) if overlong else ()
-    return method.firm("dapo", keep=Informative(), reward=punish).prefer(
-        "dapo", bounds=Clip(clip_low, clip_high), reduction=TokenMean()
-    )
+    method = method.firm("dapo", keep=Informative(), reward=punish).prefer("dapo", reduction=TokenMean())
+    return prefer_bounds(method, "dapo", (clip_low, 0.2), (clip_high, 0.28))

@@ -1,7 +1,8 @@
 """DPO, direct preference optimisation, on pairs.
 
-    loss = -log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref)))        L: sum of a row's log-probs; w preferred, l the
-    other
+    loss = -log sigmoid(beta ((L_w - L_w^ref) - (L_l - L_l^ref)))
+
+L is the sum of a row's log-probs; w is the preferred row, l the other.
 
 Offline, pairs are played back from `task.meta["chosen"]` and `task.meta["rejected"]`; online, the best and the worst
 row of each sampled group are a pair. Source: arXiv 2305.18290.

@@ -1,8 +1,7 @@
 """Dr.GRPO: GRPO without its two biases.
 
-    A_i = r_i - mean_g                                no division by the group's spread (it favours too easy and too
-    hard tasks) loss = sum of token losses / (rows * length)      no division by the row's own length (it favours long
-    wrong answers)
+    A_i = r_i - mean_g                             no division by the group's spread, which favours easy and hard tasks
+    loss = sum of token losses / (rows * length)   no division by the row's own length, which favours long wrong answers
 
 Source: "Understanding R1-Zero-like training" (arXiv 2503.20783), section 3.
 """

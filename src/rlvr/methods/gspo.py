@@ -9,7 +9,7 @@ the small bounds.
 
 from __future__ import annotations
 
-from rlvr.loss.bounds import Clip
+from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.ratio import Ratio
 from rlvr.loss.reduction import RowMean
 from rlvr.method import Method
@@ -27,9 +27,10 @@ neutral = {
 
 
 @register("method")
-def gspo(method: Method, clip_low: float = 3e-4, clip_high: float = 4e-4) -> Method:
+def gspo(method: Method, clip_low: float | None = None, clip_high: float | None = None) -> Method:
     """One importance ratio for the whole row, the geometric mean of its tokens' ratios.
 
-    clip_low, clip_high: bounds of that ratio (the paper's 3e-4 and 4e-4).
+    clip_low, clip_high: bounds of that ratio; None: the paper's 3e-4 and 4e-4, which give way to another paper's bounds.
     """
-    return method.firm("gspo", ratio=Ratio("row")).prefer("gspo", bounds=Clip(clip_low, clip_high), reduction=RowMean())
+    method = method.firm("gspo", ratio=Ratio("row")).prefer("gspo", reduction=RowMean())
+    return prefer_bounds(method, "gspo", (clip_low, 3e-4), (clip_high, 4e-4))

@@ -55,9 +55,12 @@ def join_pids(descriptor: int) -> None:
 
 def drop_user(uid: int) -> None:
     """Become an ordinary user and stay able to describe oneself in /proc."""
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
+    try:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    except OSError as error:
+        raise OSError(error.errno, f"become user {uid}: {error.strerror}") from None
     _prctl(_SET_DUMPABLE, 1, "set dumpable")
 
 
@@ -227,6 +230,17 @@ def _masked(argument: int, mask: int, value: int, allowed: bool) -> list[Instruc
     return [_low(argument), (_AND, 0, 0, mask), (_EQUAL, 0, 1, value), (_RETURN, 0, 0, yes), (_RETURN, 0, 0, no)]
 
 
+def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
+    """(first, last) of each run of consecutive numbers: the kernel tries a program on every call when it is put on."""
+    runs: list[tuple[int, int]] = []
+    for value in sorted(values):
+        if runs and runs[-1][1] == value - 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    return runs
+
+
 def filter_program(machine: str, may_fork: bool) -> bytes:
     """A seccomp program. `may_fork` allows fork and kill, never exec."""
     known = numbers(machine)
@@ -255,9 +269,8 @@ def filter_program(machine: str, may_fork: bool) -> bytes:
     }
     code: list[Instruction] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, MACHINES[machine]), (_RETURN, 0, 0, _KILL)]
     code.append((_LOAD, 0, 0, 0))
-    for name, number in known.items():
-        if name not in CONDITIONAL:
-            code += [(_EQUAL, 0, 1, number), *allow]
+    for first, last in _runs(number for name, number in known.items() if name not in CONDITIONAL):
+        code += [(_AT_LEAST, 0, 2, first), (_AT_LEAST, 1, 0, last + 1), *allow]
     for name, rule in rules.items():
         if name in known:
             code += [(_EQUAL, 0, len(rule), known[name]), *rule]

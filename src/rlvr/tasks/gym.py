@@ -22,8 +22,9 @@ def reasoning_gym(
     split: Literal["train", "eval"] = "train",
     config: dict[str, Any] | None = None,
 ) -> tuple[Task, ...]:
-    """Problems of a reasoning-gym family, e.g. "chain_sum", "countdown" or "sudoku". Needs: pip install 'rlvr[gym]'.
+    """Problems of a family of reasoning-gym, such as "chain_sum", "countdown" or "sudoku".
 
+    Needs the package reasoning-gym: pip install 'rlvr[gym]'.
     config: the family's own settings, e.g. { min_terms = 2, max_terms = 4 }. The split of a problem is a hash of its
     text, about a quarter is eval; no problem comes twice. A longer draw with the same seed begins with the shorter one.
 

@@ -237,7 +237,7 @@ def _answered(cursor: Any, query: str, most: int) -> dict[str, Any]:
     if len(rows) > most:
         return {"fault": "over_limit", "detail": f"more than {most} rows"}
     columns = [column[0] for column in cursor.description]
-    parsed = json.loads(cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0])
+    parsed = json.loads(cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchone()[0])
     cells = [[tree_of(x, _cell) for x in row] for row in rows]
     return {"columns": columns, "rows": cells, "order": _order(parsed, columns)}
 

@@ -32,7 +32,7 @@ for _constant in (libmp.pi_fixed, libmp.e_fixed, libmp.ln2_fixed, libmp.ln10_fix
 
 
 class Budget:
-    """Work that is left, in about microseconds. Raises OverLimit when it is spent."""
+    """Work that is left. Raises OverLimit when it is spent."""
 
     __slots__ = ("left",)
 
@@ -68,7 +68,7 @@ class Field:
         if size > 512:
             if size > MOST_BITS:
                 raise OverLimit(f"a number of over {MOST_BITS} bits")
-            self.budget.spend(1 + (size * size >> 20))
+            self.budget.spend(1 + (size * size >> 21))
         self.low = min(self.low, -bottom, top - bottom if top else 0)
         self.high = max(self.high, top)
         return whole(value)

@@ -11,9 +11,11 @@ from rlvr.verify.math.arithmetic import Budget
 from rlvr.verify.math.compare import Comparison
 from rlvr.verify.math.conventions import Conventions
 from rlvr.verify.math.identity import Bench
-from rlvr.verify.math.limits import LONGEST, Fault, Undefined
+from rlvr.verify.math.limits import Fault, Undefined
 from rlvr.verify.math.nodes import Either, Labelled, Node
 from rlvr.verify.verifier import squeeze
+
+_LONG = 500  # characters; longer texts are compared in a simpler and faster way
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Finding:
 
 def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
     """Whether two answers, without the text around them, are the same. Never raises."""
-    if answer == gold or (len(answer) <= LONGEST and len(gold) <= LONGEST and squeeze(answer) == squeeze(gold)):
+    if _alike(answer, gold):
         return Finding("equal", "the same text")
     right = _gold(gold, conventions.thousands)
     if isinstance(right, Fault):
@@ -48,6 +50,13 @@ def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
         reason, why = fault.reason, str(fault)
     complaint = _complaint(gold, conventions)
     return Finding("bad_gold", f"the gold has no value: {complaint}") if complaint else Finding(reason, why)
+
+
+def _alike(answer: str, gold: str) -> bool:
+    """Whether two texts are the same but for spaces and marks around them."""
+    if len(answer) > _LONG or len(gold) > _LONG:
+        return answer.split() == gold.split()
+    return squeeze(answer) == squeeze(gold)
 
 
 def _comparison(a: Answer, b: Answer, conventions: Conventions) -> Comparison:

@@ -146,7 +146,7 @@ _WORDS = _tokens("""
     w=in     in
 """)
 # Two letters that are a word; any other two are a product of variables.
-_SHORT_WORDS = words("no on is at of in if to or am as be an we he it me my do go so us up by pm ok al et id")
+SHORT_WORDS = words("no on is at of in if to or am as be an we he it me my do go so us up by pm ok al et id")
 _ALPHABETS = [frozenset(s) for s in ("abcd", "klmn", "pqrst", "uvw", "xyzw", "ABCDEFGHOPQRSXYZ")]
 
 
@@ -161,7 +161,7 @@ def resolve(run: str) -> tuple[Token, ...]:
         return (_WORDS[run],)
     if run in GREEK:
         return (Token("v", run),)
-    if run in UNITS or (run.lower() in _SHORT_WORDS and not run.isupper()):
+    if run in UNITS or (run.lower() in SHORT_WORDS and not run.isupper()):
         return (Token("w", run),)
     if len(run) == 2 or any(letters.issuperset(run) for letters in _ALPHABETS):
         return tuple(token for letter in run for token in resolve(letter))

@@ -79,6 +79,11 @@ class Parser:
             raise Fault("unparsable", f"{kind!r} is missing before {self.kind!r}")
         self.at += 1
 
+    def _deeper(self) -> None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise OverLimit(f"over {DEEPEST} levels")
+
     def scalar(self, node: Node) -> Node:
         if type(node) not in SCALARS:
             raise Fault("unparsable", f"one cannot compute with a {type(node).__name__}")
@@ -132,7 +137,12 @@ class Parser:
         while self.kind in ("cup", "cap", "setminus"):
             sign = self.kind
             self.at += 1
-            left = SetOp(sign, (left, self.ratio()))
+            right = self.ratio()
+            if isinstance(left, SetOp) and left.name == sign and sign != "setminus":
+                left = SetOp(sign, (*left.args, right))
+            else:
+                left = SetOp(sign, (left, right))
+                self._deeper()
         return left
 
     def ratio(self) -> Node:
@@ -186,6 +196,7 @@ class Parser:
                 bottoms.append(self._signed_factor())
             elif kind == "bmod":
                 self.at += 1
+                self._deeper()
                 tops = [Call("mod", (self.scalar(multiply(tops, bottoms)), self._signed_factor()))]
                 bottoms = []
             elif kind in STARTS or (kind == "|" and not self.bars) or self._clings(tops[-1]):
@@ -222,9 +233,12 @@ class Parser:
 
     def factor(self) -> Node:
         bracketed = self.kind == "("
+        depth = self.depth
         node = self.atom()
         while True:
             kind = self.kind
+            if kind in ("^", "!", "%", "deg"):
+                self._deeper()
             if kind == "^":
                 self.at += 1
                 if self.kind == "circ" or [self.ahead(i).kind for i in range(3)] == ["{", "circ", "}"]:
@@ -250,6 +264,7 @@ class Parser:
             elif kind == "_" and bracketed and type(node) is Num and type(node.value) is int and node.value >= 0:
                 node = literals.based(self, str(node.value))  # (101)_2
             else:
+                self.depth = depth
                 return node
 
     def script(self) -> Node:
@@ -263,17 +278,13 @@ class Parser:
         node = self.scalar(self.atom())
         if self.kind == "^":
             self.at += 1
-            self.depth += 1
-            if self.depth > DEEPEST:
-                raise OverLimit(f"over {DEEPEST} levels")
+            self._deeper()
             node = power(node, self.script())
             self.depth -= 1
         return negate(node) if negative else node
 
     def atom(self) -> Node:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise OverLimit(f"over {DEEPEST} levels")
+        self._deeper()
         token = self.tokens[self.at]
         self.at += 1
         read = ATOMS.get(token.kind)
