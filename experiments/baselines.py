@@ -2,9 +2,9 @@
 
     python experiments/baselines.py --out experiments/results/baselines.json [--only grpo,ppo]
 
-A method passes where the mean reward of steps 26-30 is above that of steps 1-3 by at least 0.10 on every seed; methods
-that do not sample (sft, offline dpo) where held-out mean@8 rises by as much. Finished runs are kept, so an interrupted
-call goes on.
+A method passes where the mean reward (dapo, rejection: the share of right rollouts) of steps 26-30 is above that of
+steps 1-3 by at least 0.10 on every seed; sft and dpo, where held-out mean@8 rises by as much. Finished runs are kept,
+so an interrupted call goes on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ STACKS = {
     "sft": "sft",
     "dpo offline": "dpo",
 }
-PLAYED_BACK = ("sft", "dpo offline")
+HELD_OUT = ("sft", "dpo offline", "dpo online")  # measured by held-out mean@8
+BY_VERDICT = ("dapo", "rejection")  # dapo trains on mixed groups only; rejection has no reward, only right and wrong
 
 
 def with_pairs(task: Task, random: Random) -> Task:
@@ -102,9 +103,9 @@ def one(stack: str, seed: int) -> dict[str, Any]:
 
 
 def rise(name: str, run: dict[str, Any]) -> float:
-    if name in PLAYED_BACK:
+    if name in HELD_OUT:
         return run["mean@8"]["after"][0] - run["mean@8"]["before"][0]
-    told = np.array(run["right"] if name == "dapo" else run["reward"], float)  # dapo trains on mixed groups only
+    told = np.array(run["right"] if name in BY_VERDICT else run["reward"], float)
     return float(told[25:30].mean() - told[:3].mean())
 
 
