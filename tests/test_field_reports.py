@@ -13,7 +13,7 @@ import torch
 
 from rlvr.batch import Batch, Now
 from rlvr.engine.torch_engine import NotFinite
-from rlvr.loop import Settings, Stopped, Training, optimiser_batches, summary
+from rlvr.loop import Settings, Stopped, Training, optimiser_batches
 from rlvr.loss.reduction import Constant, RowMean, RowSum, TokenMean
 from rlvr.loss.terms import KLToReference, kl_estimate
 from rlvr.method import Method
@@ -21,6 +21,7 @@ from rlvr.methods.dr_grpo import dr_grpo
 from rlvr.methods.grpo import grpo
 from rlvr.methods.mask_truncated import mask_truncated
 from rlvr.methods.rloo import rloo
+from rlvr.metrics import Clock, summary
 from rlvr.pack import pack
 from rlvr.records import Chain, Group, Origin, Task, Verdict
 from rlvr.reward.balance import drowning, shares
@@ -254,8 +255,6 @@ def test_T19_masked_rows_leave_the_loss_but_not_the_logged_length() -> None:
     plan = running(mask_truncated(grpo()))
     weighed = plan.weigh(plan.credit(batch))
     assert int((weighed["weight"] > 0).sum()) == want["loss_tokens"]
-    from rlvr.loop import Clock
-
     told = summary([group], batch, {}, Clock())
     assert told["length/mean"] == want["logged_mean_length"]
     assert told["length/truncated"] == want["truncated_fraction"]

@@ -19,6 +19,7 @@ from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.loop import Settings, Stopped, Training, verified
 from rlvr.method import Method
 from rlvr.methods.grpo import grpo
+from rlvr.metrics import Clock
 from rlvr.pack import pack
 from rlvr.records import Group, Rollout, Task, Verdict
 from rlvr.reward.pays import Pays
@@ -178,13 +179,13 @@ class Only:
 def test_dropped_groups_are_replaced_until_the_refills_end(tmp_path: Path) -> None:
     few = tuple(str(i) for i in range(0, 20, 2))
     run = training(tmp_path, grpo().firm("half", keep=Only(few)), max_refills=5)
-    kept, seen = run.collect(run.plan.at({}), 1, _clock())
+    kept, seen = run.collect(run.plan.at({}), 1, Clock())
     assert len(kept) == 6
     assert len(seen) > 6
     assert all(g.task.id in few for g in kept)
     assert len({r.id for g in seen for r in g.rollouts}) == 4 * len(seen)
     never = training(tmp_path, grpo().firm("none", keep=Only(())), max_refills=2)
-    kept, seen = never.collect(never.plan.at({}), 1, _clock())
+    kept, seen = never.collect(never.plan.at({}), 1, Clock())
     assert kept == []
     assert len(seen) == 18
     before = [p.clone() for p in never.engine.models["policy"].model.parameters()]  # type: ignore[attr-defined]
@@ -192,12 +193,6 @@ def test_dropped_groups_are_replaced_until_the_refills_end(tmp_path: Path) -> No
     assert "loss/policy" not in metrics
     # type: ignore[attr-defined]
     assert all(torch.equal(a, b) for a, b in zip(before, never.engine.models["policy"].model.parameters()))
-
-
-def _clock() -> Any:
-    from rlvr.loop import Clock
-
-    return Clock()
 
 
 def test_golds_reach_no_policy_selector_or_row(tmp_path: Path) -> None:
@@ -264,7 +259,7 @@ class ByNumber:
 
 def test_annotations_reach_the_batch(tmp_path: Path) -> None:
     run = training(tmp_path, grpo().firm("n", annotate=Numbered(), reshape=ByNumber()))
-    kept, _ = run.collect(run.plan.at({}), 1, _clock())
+    kept, _ = run.collect(run.plan.at({}), 1, Clock())
     batch = pack(kept, dtype=torch.float64)
     right = [sum(v.label == "right" for v in g.verdicts.values()) for g in kept for _ in g.rollouts]
     assert batch["test/number"].tolist() == right

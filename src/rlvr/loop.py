@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from torch import Tensor
 from rlvr.batch import Batch, Tally, merge
 from rlvr.engine.protocol import Engine, Limits
 from rlvr.engine.torch_engine import NotFinite
+from rlvr.metrics import Clock, summary
 from rlvr.pack import pack
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
@@ -78,6 +77,7 @@ class Training:
     dtype: torch.dtype = torch.float32
     after_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None  # adds metrics: evaluation
     saved: Callable[[int], None] = lambda step: None  # called when a step is over: checkpoints
+    watch: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None  # raises Stopped: collapse
     asked_to_stop: Callable[[], bool] = lambda: False
     step: int = 0
     phase: dict[str, Any] = field(default_factory=dict)
@@ -120,6 +120,7 @@ class Training:
         if step in (1, self.settings.steps) or step % self.settings.rollouts_every == 0:
             self.show(step, seen, kept, batch)
         self.check_limits(step, seen, metrics)
+        self.watch(step, metrics)
         return metrics
 
     def collect(self, running: Running, step: int, clock: Clock) -> tuple[list[Group], list[Group]]:
@@ -207,7 +208,8 @@ class Training:
         self.unknown.append((sum(not v.known for v in verdicts), len(verdicts)))
         unknown, total = (sum(x) for x in zip(*self.unknown))
         if unknown > self.settings.unknown_limit * total:
-            reasons = sorted({v.reason for v in verdicts if not v.known})[:3]
+            failed = {r.reason for g in seen for r in g.rollouts if r.status == "failed"}  # says more than the verdict
+            reasons = sorted(failed or {v.reason for v in verdicts if not v.known})[:3]
             raise Stopped(
                 f"step {step}: {unknown} of the last {total} verdicts are unknown "
                 f"({'; '.join(reasons) or 'earlier steps'}), more than "
@@ -251,53 +253,6 @@ def optimiser_batches(batch: Batch, together: str, settings: Settings, step: int
             rows = (of_row == update).nonzero()[:, 0]
             if len(rows):
                 yield rows
-
-
-def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally], clock: Clock) -> dict[str, float]:
-    """Every number of a step by its name; what could not be measured is left out."""
-    verdicts = [v for g in seen for v in g.verdicts.values()]
-    rows = [r for g in seen for r in g.rollouts]
-    lengths = [int(r.owned().sum()) for r in rows]
-    kinds = [g.kind for g in seen]
-    out = {
-        f"verdict/{label}": sum(v.label == label for v in verdicts) / len(verdicts)
-        for label in ("right", "wrong", "unknown")
-    }
-    out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}
-    out["length/mean"] = sum(lengths) / len(rows)
-    out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)
-    if batch is not None:
-        known = batch["known"]
-        for name, x in batch.rows.items():
-            if name == "reward" or name.startswith("reward/"):
-                label = "reward/mean" if name == "reward" else f"{name}/mean"
-                out[label] = Tally.mean(x, known).value()
-        if "entropy" in batch:
-            out["policy/entropy"] = Tally.mean(batch["entropy"]).value()
-    out |= {name: tally.value() for name, tally in told.items()}
-    out |= {f"time/{stage}": seconds for stage, seconds in clock.stages.items()}
-    out["perf/tokens_per_s"] = sum(lengths) / clock.total
-    return out
-
-
-class Clock:
-    """Wall seconds by stage of one step."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._start = time.perf_counter()
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
-
-    @property
-    def total(self) -> float:
-        return time.perf_counter() - self._start
 
 
 def _refreshes(running: Running) -> list[int]:

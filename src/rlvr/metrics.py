@@ -1,0 +1,57 @@
+"""Every number of a step, by its name (docs/metrics.md), and the clock that times its stages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from rlvr.batch import Batch, Tally
+from rlvr.records import Group
+
+
+def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally], clock: Clock) -> dict[str, float]:
+    """Every number of a step by its name; what could not be measured is left out."""
+    verdicts = [v for g in seen for v in g.verdicts.values()]
+    rows = [r for g in seen for r in g.rollouts]
+    lengths = [int(r.owned().sum()) for r in rows]
+    kinds = [g.kind for g in seen]
+    out = {
+        f"verdict/{label}": sum(v.label == label for v in verdicts) / len(verdicts)
+        for label in ("right", "wrong", "unknown")
+    }
+    out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}
+    out["length/mean"] = sum(lengths) / len(rows)
+    out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)
+    if batch is not None:
+        known = batch["known"]
+        for name, x in batch.rows.items():
+            if name == "reward" or name.startswith("reward/"):
+                label = "reward/mean" if name == "reward" else f"{name}/mean"
+                out[label] = Tally.mean(x, known).value()
+        if "entropy" in batch:
+            out["policy/entropy"] = Tally.mean(batch["entropy"]).value()
+    out |= {name: tally.value() for name, tally in told.items()}
+    out |= {f"time/{stage}": seconds for stage, seconds in clock.stages.items()}
+    out["perf/tokens_per_s"] = sum(lengths) / clock.total
+    return out
+
+
+class Clock:
+    """Wall seconds by stage of one step."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self._start
