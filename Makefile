@@ -1,10 +1,12 @@
 # make quickstart   train the bundled model in about a minute, from nothing
 # make test         the whole test suite, from nothing
 # make docs         pages that are made from the code
+# make gpu          this machine's GPU against its CPU, and its speed (make gpu DEVICE=cpu: the same, small)
 # Each makes the environment it needs. Choose another interpreter or place: make PYTHON=python3.12 VENV=/tmp/env test
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+DEVICE ?= cuda
 OUT ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 
 .PHONY: quickstart test lint types check clean organisms docs
@@ -43,6 +45,10 @@ clean:
 docs: $(VENV)/installed
 	$(BIN)/python -m rlvr.pairs > docs/stacking.md
 
+.PHONY: gpu
+gpu: $(VENV)/installed
+	$(BIN)/python -m rlvr.gpu_check --device $(DEVICE) --out gpu.json
+
 # TRL's and verl's own numbers, made anew in environments of their own (3 GB the first time), and ours held against them.
 .PHONY: peers
 peers: $(VENV)/installed .venv-trl/installed .venv-verl/installed
@@ -60,4 +66,24 @@ peers: $(VENV)/installed .venv-trl/installed .venv-verl/installed
 	$(PYTHON) -m venv .venv-verl
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	.venv-verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1
+	@touch $@
+
+# Other people's graders in environments of their own (600 MB), and all of them and ours on the audit's pairs, one at a time.
+AUDITED := math-verify minerva verl mathruler
+.PHONY: audit-peers bench-verify
+audit-peers: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
+	$(BIN)/python audit_peers/run.py
+
+# Verdicts per CPU-second: ours on three loads, then ours and the peers on a part of the audit's pairs.
+bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
+	$(BIN)/python benchmarks/verify_speed.py
+	$(BIN)/python audit_peers/run.py --speed
+
+.venv-audit-%/installed: audit_peers/requirements-%.txt
+	$(PYTHON) -m venv .venv-audit-$*
+	.venv-audit-$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	case $* in \
+		minerva) .venv-audit-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps lm-eval==0.4.13 ;; \
+		verl) .venv-audit-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1 ;; \
+	esac
 	@touch $@

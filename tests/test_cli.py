@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.cli import main
 
-VERBS = ("train", "eval", "report", "list", "explain", "check", "new", "models")
+VERBS = ("train", "eval", "report", "list", "explain", "check", "doctor", "new", "models")
 
 
 @dataclass

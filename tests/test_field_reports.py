@@ -321,17 +321,16 @@ def test_S04_a_gradient_that_is_not_a_number_stops_the_run_and_names_the_step(tm
 
 
 ELSEWHERE = {
-    "test_sampler.py": "T17 T18 T20",
+    "test_sampler.py": "T17 T18 T20 T30",
+    "test_resume.py": "T29",
+    "test_instructions.py": "V05",
     "test_model.py": "T20 T22",
     "test_renderer.py": "T28 T33",
     "test_statistics.py": "V01 V02 V06",
     "test_function_verifier.py": "S01 S05",
 }
 LATER = {
-    "exact resume": "T29",
-    "prefix caches across weight updates": "T30",
     "routing replay of mixtures of experts": "T31",
-    "instruction-following checks": "V05",
     "environments": "E01 E02 E03 E04 E05 E07 E11 E13 E14 E15",
 }
 

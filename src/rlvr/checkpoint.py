@@ -1,7 +1,8 @@
 """Checkpoints: everything that a run needs to go on as if it had never stopped.
 
     checkpoints/step-00020/
-        model/             the policy as a Hugging Face folder, in the dtype that it trains in
+        model/             the policy as a Hugging Face folder, in the dtype that it trains in; with [lora] instead
+        adapter/           its adapter alone
         state.safetensors  optimiser moments, float32 copies of narrow weights, critic, a refreshed reference
         state.json         step, clocks, selector, phases, limits
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlvr.engine.load import save_model, whole_folder
+from rlvr.engine.lora import adapted, save_adapter
 from rlvr.loop import Training
 
 FOLDER = "checkpoints"
@@ -52,6 +54,16 @@ def newest(run: Path) -> Path:
     return found[max(found)]
 
 
+def policy_in(checkpoint: Path, adapter: bool) -> Path:
+    """The folder of a checkpoint's policy: its adapter, or the whole model. Raises NoCheckpoint where it has the other
+    one."""
+    folder = checkpoint / ("adapter" if adapter else "model")
+    if not folder.is_dir():
+        other = "trained all weights; drop [lora]" if adapter else "trained an adapter; keep its [lora]"
+        raise NoCheckpoint(f"{checkpoint}: the run that is to go on {other}")
+    return folder
+
+
 def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], keep: int) -> Path:
     """Write the state after `training.step`, and remove all but the last `keep` checkpoints."""
     from safetensors.torch import save_file
@@ -68,7 +80,10 @@ def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], 
     }
     folder = training.folder / FOLDER / f"step-{training.step:05d}"
     with whole_folder(folder) as partial:
-        save_model(model, tokenizer, partial / "model")
+        if adapted(model):
+            save_adapter(model, partial / "adapter")
+        else:
+            save_model(model, tokenizer, partial / "model")
         save_file(tensors, partial / "state.safetensors")
         (partial / "state.json").write_text(json.dumps(told))
     for step, old in checkpoints(training.folder).items():

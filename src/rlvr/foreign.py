@@ -16,6 +16,9 @@ MICRO = "token_budget sets the tokens of a micro-batch, which never change the r
 KL = "a KL penalty is a paper of its own: add kl to `method`, and set papers.kl.coef"
 ENTROPY = "an entropy bonus is a paper of its own: add entropy_bonus to `method`, and set papers.entropy_bonus.coef"
 LOSS = 'the loss, its ratio and its reduction come from the papers in `method` (see "rlvr list method")'
+NO_DROPOUT = (
+    "nothing is dropped out in training: the ratio of two policies would become one of two noises; leave it out"
+)
 NO_CUT = "prompts are never cut; a task that is too long for the model is recorded as failed"
 
 NAMES: Mapping[str, str] = {
@@ -42,7 +45,13 @@ NAMES: Mapping[str, str] = {
     "bf16": 'dtype = "bfloat16"',
     "fp16": 'dtype = "bfloat16" (float16 overflows in training)',
     "use_vllm": "the sampler is part of the engine; there is nothing to switch on",
-    "gradient_checkpointing": MICRO,
+    "enable_gradient_checkpointing": "gradient_checkpointing",
+    # ---- adapters
+    "use_peft": "a table [lora] trains an adapter",
+    **dict.fromkeys(["lora_r", "lora_rank", "lora.r", "peft_config.r"], "lora.rank"),
+    **dict.fromkeys(["lora_alpha", "lora.lora_alpha"], "lora.alpha"),
+    **dict.fromkeys(["lora_target_modules", "target_modules"], "lora.targets"),
+    **dict.fromkeys(["lora_dropout", "lora.dropout"], NO_DROPOUT),
     # ---- rollouts
     "num_generations": "group_size",
     "n_samples_per_prompt": "group_size",

@@ -21,7 +21,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -44,6 +44,10 @@ def _source(value: Any) -> Any:
         return value
     ending = value.rpartition(".")[2]
     return {"name": ending, "path": value} if ending != value and ending in FILES else {"name": value}
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
 
 
 Source = Annotated[dict[str, Any], BeforeValidator(_source)]
@@ -86,6 +90,32 @@ class Eval(BaseModel):
     """share of the tasks that is held out where the source has no eval split"""
 
 
+class Lora(BaseModel):
+    """A small adapter learns, the model's own weights stay. Wants about ten times the lr of full fine-tuning."""
+
+    model_config = CONFIG
+
+    rank: Positive = 16
+    """columns of the adapter's matrices. A table [lora] trains an adapter instead of all weights"""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """the adapter counts alpha / rank times"""
+    targets: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = ["all-linear"]
+    """layers that get one, by the last part of their name, e.g. ["q_proj", "v_proj"]; "all-linear": all but the head"""
+
+
+class Stop(BaseModel):
+    """When a run has collapsed and ends itself."""
+
+    model_config = CONFIG
+
+    reward_below: float | None = None
+    """mean reward below which a step is a bad one; unset: never"""
+    entropy_below: Size | None = None
+    """entropy, nats a token, below which a step is a bad one; unset: never"""
+    patience: Positive = 10
+    """bad steps on end that end the run"""
+
+
 class Recipe(BaseModel):
     """Everything that a run needs to know, in the order of the file that `to_toml` writes."""
 
@@ -116,6 +146,8 @@ class Recipe(BaseModel):
     """passes over a batch"""
     token_budget: Positive = 16384
     """tokens in one micro-batch: decides memory, never the result"""
+    slots: Positive = 256
+    """answers sampled at the same time: decides memory and speed, never the result"""
     max_tokens: Positive = 64
     """new tokens of one answer at most"""
     temperature: Size = 1.0
@@ -140,6 +172,8 @@ class Recipe(BaseModel):
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """a longer gradient is scaled down to this length"""
 
+    gradient_checkpointing: bool = False
+    """layers are computed again in the backward pass: far less memory, a third more work, the same result"""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """numbers that the model computes in"""
     device: str | None = None
@@ -164,6 +198,8 @@ class Recipe(BaseModel):
     """steps between printed example answers; 0: none"""
     sinks: list[str] = ["jsonl", "parquet", "terminal"]
     """where numbers and answers go: the run's folder (jsonl, parquet), terminal, tensorboard, wandb, trackio"""
+    doctor: bool = True
+    """whether the start of a run is looked over for faults, as "rlvr doctor" does at length"""
 
     tasks: Source
     """where tasks come from: a name, a .jsonl or .parquet file, or a table with `name` and the source's arguments"""
@@ -177,6 +213,10 @@ class Recipe(BaseModel):
     """arguments of the chat template, e.g. enable_thinking = false"""
     eval: Eval = Eval()
     """how the model is measured"""
+    stop: Stop = Stop()
+    """when a run has collapsed and ends itself"""
+    lora: Lora | None = None
+    """train an adapter instead of all weights"""
 
     @model_validator(mode="after")
     def _all_together(self) -> Recipe:
@@ -573,8 +613,9 @@ def settings() -> list[Setting]:
 
 def _settings(model: type[BaseModel], under: str) -> Iterator[Setting]:
     for name, info in model.model_fields.items():
-        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from _settings(info.annotation, f"{under}{name}.")
+        tables = [t for t in (info.annotation, *get_args(info.annotation)) if isinstance(t, type)]
+        if inner := [t for t in tables if issubclass(t, BaseModel)]:
+            yield from _settings(inner[0], f"{under}{name}.")
         else:
             default = "" if info.is_required() or info.default in (None, {}) else toml.value(info.default)
             yield Setting(under + name, default, str(info.description))

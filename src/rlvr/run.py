@@ -8,17 +8,22 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlvr.checkpoint import checkpoints, newest, restore, save
+from rlvr.checkpoint import checkpoints, newest, policy_in, restore, save
+from rlvr.collapse import Collapse
+from rlvr.engine import lora
 from rlvr.engine.critic import Critic
 from rlvr.engine.load import Loaded, load_model, save_model
-from rlvr.engine.model import LanguageModel
+from rlvr.engine.memory import memory_table
+from rlvr.engine.model import LanguageModel, recompute_layers
 from rlvr.engine.protocol import Limits
 from rlvr.engine.renderer import Renderer
 from rlvr.engine.sampler import TorchSampler
@@ -32,7 +37,7 @@ from rlvr.records import Rollout, Task, Verdict, mix
 from rlvr.registry import get
 from rlvr.report.html import write_report
 from rlvr.report.sink import make_sinks
-from rlvr.report.store import RowRecord, RunInfo, read_lines, read_rows, read_run, rollout_files, write_text
+from rlvr.report.store import METRICS, RowRecord, RunInfo, read_lines, read_rows, read_run, rollout_files, write_text
 from rlvr.reward.pays import Part, Pays
 from rlvr.rows import prompt_text
 from rlvr.stacking import build_method, parameters
@@ -182,13 +187,16 @@ def set_up(
     model: Any = None,
     want: frozenset[str] = frozenset(),
     asked: Asked | None = None,
+    adapter: Path | None = None,
 ) -> Setup:
     """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks`, `model` and `asked`
-    stand in for the recipe's."""
+    stand in for the recipe's; `adapter` is a saved one to start from."""
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     asked = asked or asked_by(recipe, plan, tasks)
-    loaded = _load(recipe, model or recipe.model)
+    loaded = _adapted(recipe, _load(recipe, model or recipe.model), adapter)
+    if recipe.gradient_checkpointing:
+        recompute_layers(loaded.model)
     lm = LanguageModel(loaded.model)
     renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
     return Setup(
@@ -196,7 +204,7 @@ def set_up(
         loaded,
         lm,
         renderer,
-        TorchSampler(lm),
+        TorchSampler(lm, recipe.slots),
         asked.verifier,
         templated(asked.train, recipe.prompt),
         templated(asked.evaluate, recipe.prompt),
@@ -206,6 +214,19 @@ def set_up(
 
 def _load(recipe: Recipe, model: Any) -> Loaded:
     return model if isinstance(model, Loaded) else load_model(model, recipe.dtype, recipe.device)
+
+
+def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
+    """The model as the recipe trains it: as it is, or with an adapter in it."""
+    chosen = recipe.lora
+    if chosen is None:
+        lora.refuse_adapted(loaded.model)
+        return loaded
+    seed = mix(recipe.seed, "lora")
+    model = lora.add(loaded.model, chosen.rank, chosen.alpha, chosen.targets, seed, base=loaded.name)
+    if adapter is not None:
+        lora.load_adapter(model, adapter)
+    return replace(loaded, model=model)
 
 
 # ---- training ------------------------------------------------------------------------------------------------
@@ -232,27 +253,34 @@ def train(
     checkpoint = newest(folder) if resume else None
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
     plan = plan_of(recipe, method, verifier)
-    setup = set_up(recipe, plan, tasks, checkpoint / "model" if checkpoint else model, frozenset({"entropy"}))
+    asked = asked_by(recipe, plan, tasks)
+    learned = policy_in(checkpoint, recipe.lora is not None) if checkpoint else None
+    began, adapter = (model, learned) if recipe.lora else (learned or model, None)
+    setup = set_up(recipe, plan, model=began, want=frozenset({"entropy"}), asked=asked, adapter=adapter)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "recipe.toml", recipe.to_toml())
     training = training_of(setup, plan, folder, (model or recipe.model) if checkpoint else None)
+    notes = _doctor(recipe, plan, asked, setup) if recipe.doctor and not checkpoint else []
     if checkpoint:
         setup.evaluations = restore(training, checkpoint)["evaluations"]
     else:
         _evaluate(setup, folder, "before", shown_to=sys.stderr)
     training.after_step = lambda step, metrics: _after_step(setup, folder, step, metrics)
+    training.watch = _watch(recipe, folder, training.step)
     training.saved = lambda step: _checkpoint(setup, training, step)
     training.sinks = shown
     names = recipe.method if method is None else "+".join(p for p in method.papers if p != "recipe")
     started = time.time()
     name = recipe.model if model is None else str(getattr(model, "name", model))
     about = RunInfo(folder, title, name, names, recipe.steps, str(plan), recipe.seed, started)
-    status = _run(training, about)
+    status = _run(training, about, notes)
     if status == STOPPED_BY_USER:
         status = f"{status} {training.step}; go on with: rlvr train --resume {folder}"
         if training.step not in checkpoints(folder):
             _save(setup, training)
     saved = save_model(setup.loaded.model, setup.loaded.tokenizer, folder / "model")
+    if recipe.lora:
+        lora.save_adapter(setup.loaded.model, folder / "adapter")
     if training.step == recipe.steps:
         _evaluate(setup, folder, "after", shown_to=sys.stderr)
         _write_solved(folder)
@@ -272,32 +300,62 @@ def train(
 STOPPED_BY_USER = "stopped by you after step"
 
 
-def _run(training: Training, about: RunInfo) -> str:
+def _watch(recipe: Recipe, folder: Path, step: int) -> Callable[[int, Mapping[str, float | None]], None]:
+    """The recipe's [stop], which has seen the steps that a resumed run has behind it."""
+    told = {"reward/mean": (recipe.stop.reward_below, "reward_below")}
+    told |= {"policy/entropy": (recipe.stop.entropy_below, "entropy_below")}
+    floors = {name: (floor, f"stop.{key}") for name, (floor, key) in told.items() if floor is not None}
+    watch = Collapse(floors, recipe.stop.patience)
+    for line in read_lines(folder / METRICS)[0] if step else ():
+        if line["step"] <= step:
+            watch(line["step"], line)
+    return watch
+
+
+def _doctor(recipe: Recipe, plan: Plan, asked: Asked, setup: Setup) -> list[str]:
+    """What is wrong at the start, in a sentence or two; told at once, for the first evaluation may take long."""
+    from rlvr.doctor.examine import at_start
+
+    found = sorted(at_start(recipe, plan, asked, setup), key=lambda f: f.severity != "wrong")
+    told = [str(finding) for finding in found[:2]]
+    if len(found) > len(told):
+        told.append(f"There are {len(found) - len(told)} more findings: rlvr doctor tells all.")
+    for sentence in told:
+        print(f"doctor: {sentence}", file=sys.stderr)
+    return told
+
+
+def _run(training: Training, about: RunInfo, notes: Sequence[str] = ()) -> str:
     """Run the loop with everybody told; returns how it ended."""
 
     def note(text: str) -> None:
         for sink in training.sinks:
             sink.note(text)
 
-    for sink in training.sinks:
-        sink.start(about)
+    def end(sink: Any) -> None:
+        sink.end(status)
+
     status = "failed"
-    gc.collect()
-    # the libraries' hundreds of thousands of objects stay; looking through them over and over costs a tenth
-    gc.freeze()
-    try:
-        with stopping(note) as training.asked_to_stop:
-            training.run()
-        status = "finished" if training.step == training.settings.steps else STOPPED_BY_USER
-    except KeyboardInterrupt:
-        status = "stopped at once"
-        raise
-    except Stopped as error:
-        status = f"stopped: {error}"
-    finally:
-        gc.unfreeze()
+    with ExitStack() as ends:  # a sink that was started is ended, also where another one fails to: the disk is full
         for sink in training.sinks:
-            sink.end(status)
+            sink.start(about)
+            ends.callback(end, sink)
+        for text in notes:
+            note(text)
+        gc.collect()
+        # the libraries' hundreds of thousands of objects stay; looking through them over and over costs a tenth
+        gc.freeze()
+        try:
+            with stopping(note) as training.asked_to_stop:
+                training.run()
+            status = "finished" if training.step == training.settings.steps else STOPPED_BY_USER
+        except KeyboardInterrupt:
+            status = "stopped at once"
+            raise
+        except Stopped as error:
+            status = f"stopped: {error}"
+        finally:
+            gc.unfreeze()
     return status
 
 
@@ -327,7 +385,9 @@ def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> T
     )
     models: dict[str, LanguageModel | Critic] = {"policy": setup.lm}
     optims = {"policy": optim}
-    if "reference" in plan.models:
+    if "reference" in plan.models and recipe.lora:
+        models["reference"] = setup.lm.inside(partial(lora.off, setup.lm.model))
+    elif "reference" in plan.models:
         began = setup.loaded if origin is None else _load(recipe, origin)
         models["reference"] = LanguageModel(copy.deepcopy(began.model).requires_grad_(False))
     if "critic" in plan.models:
@@ -429,7 +489,8 @@ def _write_answers(path: Path, measured: Measured) -> None:
 # ---- without training ------------------------------------------------------------------------------------
 def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
     """Statistics of a model (default: the recipe's) on the recipe's evaluation tasks."""
-    setup = set_up(recipe, plan_of(recipe), model=model)
+    # what is measured is a whole model: an adapter has become part of it
+    setup = set_up(recipe.model_copy(update={"lora": None}), plan_of(recipe), model=model)
     if not setup.eval_tasks:
         raise ValueError("there are no tasks to evaluate on; raise eval.problems or eval.holdout, or give eval.tasks")
     from rlvr.report.progress import counting
@@ -446,7 +507,7 @@ def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
 
 
 def dry_run(recipe: Recipe) -> str:
-    """What `train` would do: the plan's slot table and the sizes of a step, nothing loaded."""
+    """What `train` would do: the plan's slot table, the sizes of a step and the memory it takes; nothing loaded."""
     plan = plan_of(recipe)
     rows = recipe.prompts_per_step * recipe.group_size
     sizes = (
@@ -456,7 +517,7 @@ def dry_run(recipe: Recipe) -> str:
         f"micro-batches of "
         f"{recipe.token_budget} tokens\n{recipe.steps} steps = {recipe.steps * rows} rollouts of {recipe.model}"
     )
-    return f"{plan}\n\n{sizes}"
+    return f"{plan}\n\n{sizes}\n\n{memory_table(recipe, plan.models)}"
 
 
 def read(folder: Path | str) -> Run:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import check, evaluate, models, names, new, report, train
+from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, train
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -25,9 +25,12 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("report")(report.report)
+app.command("export")(export.export)
 app.command("list")(names.list_)
 app.command("explain")(names.explain)
 app.command("check")(check.check)
+app.command("doctor")(doctor.doctor)
+app.command("audit")(audit.audit)
 app.command("new")(new.new)
 app.add_typer(models.app, name="models")
 

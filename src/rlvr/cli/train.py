@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlvr.cli import show
 
+if TYPE_CHECKING:
+    from rlvr.recipe import Recipe
+
 
 class FolderTaken(ValueError):
     """A run is never written over."""
+
+
+class DiskFull(RuntimeError):
+    """The run's folder takes no more; the message says what is safe and how to go on."""
 
 
 def train(
@@ -28,6 +35,10 @@ def train(
     ] = None,
     model: Annotated[str | None, typer.Option(metavar="MODEL", help="Another model.")] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Another seed.")] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", metavar="N", min=2, max=6, help="N runs, DIR/seed-0 and on, and one page of them all."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to; default runs/RECIPE-DATE-TIME.")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run from its newest checkpoint; needs no RECIPE.")
@@ -42,6 +53,7 @@ def train(
       rlvr train quickstart --dry-run
       rlvr train quickstart --method "rloo,gspo(clip_high=5e-4)" --seed 1
       rlvr train quickstart --method "+my_paper.py:my_paper"
+      rlvr train quickstart --seeds 3
       rlvr train quickstart --set lr=1e-4 --set papers.grpo.clip_high=0.28
       rlvr train my_recipe.toml --model Qwen/Qwen3-0.6B --out runs/first
       rlvr train --resume runs/first
@@ -54,6 +66,8 @@ def train(
 
     if (recipe is None) == (resume is None):
         raise typer.BadParameter("give a RECIPE to start, or --resume RUN to go on, one of the two")
+    if resume is not None and seeds is not None:
+        raise typer.BadParameter("--resume goes on with one run; give --resume DIR/seed-N without --seeds")
     recipe = recipe or str(resume)
     more = [] if seed is None else [f"seed={seed}"]
     chosen = load_recipe(recipe, [*(sets or []), *more], method, model)
@@ -67,9 +81,31 @@ def train(
     folder = resume or out or Path("runs") / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
     if resume is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FolderTaken(f"{folder} is not empty, and a run is never written over; give another --out")
+    if seeds is None:
+        _one(chosen, folder, title, resume=resume is not None)
+        return
+    from rlvr.report.compare import over_seeds, write_comparison
+    from rlvr.report.store import read_run
+
+    folders = [folder / f"seed-{n}" for n in range(chosen.seed, chosen.seed + seeds)]
+    for n, each in enumerate(folders, chosen.seed):
+        _one(chosen.model_copy(update={"seed": n}), each, title, resume=False)
+    told = {name: [e.value, e.low, e.high] for name, e in over_seeds([read_run(each) for each in folders]).items()}
+    shown = {name: e for name, e in told.items() if name == "reward/mean" or name.endswith((", before", ", after"))}
+    typer.echo(f"over {seeds} seeds\n{show.table(list(show.estimates(shown)))}")
+    typer.echo(f"report: {write_comparison(folders, folder / 'comparison.html', seeds=True)}")
+
+
+def _one(recipe: Recipe, folder: Path, title: str, resume: bool) -> None:
+    """One run, and what it came to. Exits with 1 where it did not finish: further seeds would cost as much."""
     from rlvr.run import train as run
 
-    done = run(chosen, folder, title=title, resume=resume is not None)
+    try:
+        done = run(recipe, folder, title=title, resume=resume)
+    except Exception as error:  # each library has an exception of its own for a full disk
+        if not _is_full(error):
+            raise
+        raise DiskFull(_mended(folder)) from error
     typer.echo(f"{done.summary['status']}: {folder}")
     told = done.summary.get("eval", {})
     for name, before in told.get("before", {}).items():
@@ -79,3 +115,24 @@ def train(
     typer.echo(f"report: {done.summary['report']}")
     if str(done.summary["status"]) != "finished":
         raise typer.Exit(1)
+
+
+def _is_full(error: BaseException | None) -> bool:
+    """Whether an error, or what it came of, is a disk without room."""
+    if error is None:
+        return False
+    told = (OSError, RuntimeError) if type(error).__module__ == "builtins" else Exception
+    words = any(text in str(error) for text in ("No space left", "Disk quota exceeded"))
+    return (isinstance(error, told) and words) or _is_full(error.__cause__) or _is_full(error.__context__)
+
+
+def _mended(folder: Path) -> str:
+    from rlvr.checkpoint import checkpoints
+
+    kept = sorted(checkpoints(folder))
+    if not kept:
+        return f"the disk of {folder} is full, and no checkpoint was written yet; make room, or give another --out"
+    return (
+        f"the disk of {folder} is full; the checkpoint of step {kept[-1]} is whole. Make room, then go on with: "
+        f"rlvr train --resume {folder}"
+    )

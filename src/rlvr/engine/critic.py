@@ -11,10 +11,14 @@ from rlvr.engine.model import LanguageModel
 
 
 class Critic:
-    """Starts as a copy of `lm`'s body. Its head starts at 0 (our choice): the first values are 0 rather than noise."""
+    """Starts as a copy of `lm`'s body. Its head starts at 0 (our choice): the first values are 0 rather than noise.
+
+    Weights that do not learn, such as those below an adapter, are shared with `lm` and not copied.
+    """
 
     def __init__(self, lm: LanguageModel):
-        twin = LanguageModel(copy.deepcopy(lm.model))
+        shared = {id(p): p for p in lm.model.parameters() if not p.requires_grad}
+        twin = LanguageModel(copy.deepcopy(lm.model, shared))
         head = nn.Linear(twin.model.config.get_text_config().hidden_size, 1)
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)

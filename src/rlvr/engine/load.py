@@ -10,9 +10,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial as bound
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -64,6 +65,21 @@ def find_model(name: str | Path) -> Path:
     if text in _addable():
         raise ModelError(f"{text} is not on this machine yet; run: rlvr models add {text}")
     return _from_hub(text)
+
+
+def find_config(name: str | Path) -> Path | None:
+    """The config.json of a model, where it is on this machine: nothing is fetched. None where it is not."""
+    here = {**added(), **{known: organisms.folder(known) for known in organisms.names()}}
+    file = here.get(str(name), Path(name).expanduser()) / "config.json"
+    if file.is_file():
+        return file
+    from huggingface_hub import errors, try_to_load_from_cache
+
+    try:
+        cached = try_to_load_from_cache(str(name), "config.json")
+    except errors.HFValidationError:  # no hub id
+        return None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def _choices(name: str) -> str:
@@ -163,6 +179,11 @@ def load_model(name: str | Path, dtype: str = "float32", device: str | None = No
 
 
 def _check_files(folder: Path) -> None:
+    if (folder / "adapter_config.json").is_file():
+        raise ModelError(
+            f"{folder} is an adapter, not a whole model; give the model/ beside it, or make one: "
+            "rlvr export RUN_OR_CHECKPOINT --out DIR"
+        )
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is not a model: it has no config.json")
     if not any(folder.glob("*.safetensors")):
@@ -198,18 +219,22 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
 def save_model(model: Any, tokenizer: Any, folder: str | Path, dtype: str | None = None) -> Path:
     """Write an HF folder: safetensors, tokenizer, chat template, generation config; in `dtype` if given.
 
-    The folder appears whole or not at all. An earlier model there is replaced; anything else stays, with a ModelError.
+    An adapter becomes part of the weights that are written, and stays apart in `model`. The folder appears whole or not
+    at all. An earlier model there is replaced; anything else stays, with a ModelError.
     """
     folder = Path(folder).expanduser()
-    if folder.exists() and not _replaceable(folder):
-        raise ModelError(f"{folder} exists and is not just a saved model; name another folder")
-    if dtype is not None and dtype not in DTYPES:
-        raise ModelError(f"there is no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+    check_target(folder, dtype)
+    from rlvr.engine import lora
+
+    state = None
+    if lora.adapted(model):
+        own = str(model.dtype).removeprefix("torch.")
+        model, state = model.get_base_model(), lora.merged(model, bound(cast, dtype=dtype or own))
+    elif dtype is not None:
+        state = cast(model.state_dict(), dtype)
     with whole_folder(folder) as partial, _quiet():
-        if dtype is None:
-            model.save_pretrained(partial)
-        else:
-            model.save_pretrained(partial, state_dict=_cast(model.state_dict(), dtype))
+        model.save_pretrained(partial, state_dict=state)
+        if dtype is not None:
             config = json.loads((partial / "config.json").read_text(encoding="utf-8"))
             text = json.dumps(config | {"dtype": dtype}, indent=2, sort_keys=True) + "\n"
             (partial / "config.json").write_text(text, encoding="utf-8")
@@ -217,12 +242,25 @@ def save_model(model: Any, tokenizer: Any, folder: str | Path, dtype: str | None
     return folder
 
 
-def _replaceable(folder: Path) -> bool:
-    files = list(folder.iterdir()) if folder.is_dir() else [folder]
-    return not files or (all(f.is_file() for f in files) and (folder / "config.json") in files)
+def copy_model(source: Path, folder: Path, dtype: str | None = None) -> Path:
+    """A saved model into another folder, in `dtype` if given."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    stored = config.get("dtype", config.get("torch_dtype"))
+    loaded = load_model(source, stored if stored in DTYPES else "float32", "cpu")
+    return save_model(loaded.model, loaded.tokenizer, folder, dtype)
 
 
-def _cast(state: dict[str, Any], dtype: str) -> dict[str, Any]:
+def check_target(folder: Path, dtype: str | None, config: str = "config.json") -> None:
+    """Raises ModelError where a folder holds anything but what was saved there before, or there is no such dtype."""
+    files = list(folder.iterdir()) if folder.is_dir() else [folder] if folder.exists() else []
+    if files and not (all(f.is_file() for f in files) and folder / config in files):
+        raise ModelError(f"{folder} exists and is not just a saved model; name another folder")
+    if dtype is not None and dtype not in DTYPES:
+        raise ModelError(f"there is no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
+
+
+def cast(state: Mapping[str, Any], dtype: str) -> dict[str, Any]:
+    """Tensors by name on the CPU, the floating ones in `dtype`. Raises ModelError where one does not fit its range."""
     import torch
 
     done: dict[tuple[int, torch.Size], torch.Tensor] = {}  # tied weights must stay one tensor, or they are saved twice

@@ -8,9 +8,11 @@ logits we cannot reproduce is refused.
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -43,17 +45,56 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             m.training = True
 
 
+def recompute_layers(model: nn.Module) -> None:
+    """From now on a layer keeps only its input for the backward pass, and is computed again there: a third more work
+    for a fraction of the memory.
+
+    Hugging Face's own switch works in training mode alone, which turns dropout on; this one knows no mode. Raises
+    Unsupported where the model does not say which of its modules are layers.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers:
+        raise Unsupported(
+            f"gradient_checkpointing: {type(model).__name__} does not say which of its modules could be computed again;"
+            " leave it out, and lower token_budget where memory is short"
+        )
+    for layer in layers:
+        if "forward" not in vars(layer):  # it does so already
+            layer.forward = functools.partial(_recomputed, layer.forward)
+
+
+def _recomputed(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+
 class LanguageModel:
     """A causal LM with its parts found and verified.
 
-    model: the Hugging Face model; vocab: rows of its output head (V); context: the most tokens it can read, None if
-    the config sets no limit. Raises `Unsupported` if hidden state and head do not reproduce the model's own logits,
-    or if padding changes real tokens.
+    model: the Hugging Face model, with its adapter in it where PEFT wraps it; vocab: rows of its output head (V);
+    context: the most tokens it can read, None if the config sets no limit. Raises `Unsupported` if hidden state and
+    head do not reproduce the model's own logits, or if padding changes real tokens. On the meta device, where there
+    are no numbers, nothing is verified.
     """
 
-    __slots__ = ("_arguments", "_body", "_cache_name", "_cap", "_head", "_scale", "context", "model", "vocab")
+    __slots__ = (
+        "_arguments",
+        "_body",
+        "_cache_name",
+        "_cap",
+        "_head",
+        "_inside",
+        "_scale",
+        "context",
+        "model",
+        "vocab",
+    )
 
     def __init__(self, model: Any) -> None:
+        outer, model = model, model.get_base_model() if hasattr(model, "get_base_model") else model
         name, config = type(model).__name__, model.config.get_text_config()
         head, body = model.get_output_embeddings(), model.base_model
         if body is model:  # its name for the body is not the one that its class announces
@@ -70,8 +111,12 @@ class LanguageModel:
         self.context: int | None = limit if limit and limit > 0 else None
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._scale = 1.0
+        self._inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if self.device.type == "meta":
+            self.vocab: int = head.weight.shape[0]
+            return
         with evaluating(model), torch.no_grad():
-            self._verify(name, config)
+            self._verify(name, config, outer)
 
     @property
     def device(self) -> torch.device:
@@ -80,6 +125,13 @@ class LanguageModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
+
+    def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> LanguageModel:
+        """The same weights, run inside a context: with the adapter off, for instance. For looks that are not learned
+        from, for a backward pass would run outside of it."""
+        twin = copy.copy(self)
+        twin._inside = context
+        return twin
 
     def body(self, ids: Tensor, positions: Tensor, mask: Tensor | None = None, cache: Any = None) -> Tensor:
         """[B, L, d] last hidden states of ids [B, L] at these positions [B, L].
@@ -95,7 +147,8 @@ class LanguageModel:
             if self._cache_name is None:
                 raise Unsupported(f"{type(self.model).__name__} takes no cache of keys and values")
             arguments[self._cache_name] = cache
-        states = getattr(self._body(**arguments), "last_hidden_state", None)
+        with self._inside():
+            states = getattr(self._body(**arguments), "last_hidden_state", None)
         if states is None:
             raise Unsupported(f"{type(self._body).__name__}, the body of the model, gives no last_hidden_state")
         return states
@@ -113,7 +166,8 @@ class LanguageModel:
 
     def logits(self, h: Tensor) -> Tensor:
         """[n, V] of hidden states [n, d]: the model's own head with bias, scale and soft-cap, in the model's dtype."""
-        z = self._head(h)
+        with self._inside():
+            z = self._head(h)
         if self._scale != 1:
             z = z * self._scale
         return z if self._cap is None else torch.tanh(z / self._cap) * self._cap
@@ -134,9 +188,9 @@ class LanguageModel:
         pass.
         """
         exact = torch.float64 if h.dtype == torch.float64 else torch.float32
-        heat = torch.as_tensor(temperature, dtype=exact, device=h.device)
-        if not bool((heat > 0).all()):
+        if not (bool((temperature > 0).all()) if isinstance(temperature, Tensor) else temperature > 0):
             raise ValueError(f"log-probs need a temperature above 0, got {temperature}")
+        heat = torch.as_tensor(temperature, dtype=exact, device=h.device)
         n, size = len(h), chunk or chunk_rows(self.vocab, exact)
 
         def score(h: Tensor, y: Tensor, heat: Tensor, at: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -155,15 +209,18 @@ class LanguageModel:
         logp, entropy, logp_at = zip(*parts)
         return torch.cat(logp), torch.cat(entropy), None if at is None else torch.cat(logp_at)
 
-    def _verify(self, name: str, config: Any) -> None:
-        """Finds the logit scale that reproduces the model's own logits, and checks that padding is invisible."""
+    def _verify(self, name: str, config: Any, outer: Any) -> None:
+        """Finds the logit scale that reproduces the model's own logits, and checks that padding is invisible.
+
+        outer: the model as it was given; a PEFT method that works outside the base model shows here.
+        """
         length = min(7, self.context or 7)
         ids = (torch.arange(2 * length, device=self.device).view(2, -1) * 7919 + 3) % config.vocab_size
         short = max(1, length // 2)
-        want = self.model(input_ids=ids, use_cache=False).logits[0]
+        want = outer(input_ids=ids, use_cache=False).logits[0]
         states = self.hidden(ids, torch.tensor([length, short]))
         alone = self.hidden(ids[1:, :short], torch.tensor([short]))
-        self.vocab: int = want.shape[-1]
+        self.vocab = want.shape[-1]
         named = [getattr(config, f, None) for f in _FACTORS]
         for self._scale in [s for f in named if f for s in (f, 1 / f)] + [1.0]:
             if close(self.logits(states[0]), want):

@@ -76,7 +76,8 @@ class Renderer:
             )
         if system is not None and not self.as_chat:
             raise TemplateError(
-                "a system message needs a chat template; put its words into the prompt, or set as_chat to true"
+                "a system message needs a chat template; put its words into the prompt, or "
+                + ("set as_chat to true" if has_template else GIVE_TEMPLATE)
             )
         self._opening = ""  # what the generation prompt writes from its opening of the thinking on
         self._closes = True  # the end of turn belongs to the turn, not to the message after it
@@ -267,6 +268,13 @@ class Renderer:
             list(self.tokenizer.encode(text, add_special_tokens=bos, split_special_tokens=True)) if text or bos else []
         )
         if not bos and not self._control_text.keys().isdisjoint(ids):
+            unknown = self.tokenizer.unk_token
+            if unknown is not None and unknown not in text and self._control[unknown] in ids:
+                lost = next((c for c in text if self._control[unknown] in self.tokenizer.encode(c)), text[:20])
+                raise TemplateError(
+                    f"the tokenizer has no token for {lost!r} and would read it as {unknown}; write {text[:40]!r} in"
+                    " characters that the model knows, or take another model"
+                )
             raise TemplateError(
                 f"{type(self.tokenizer).__name__} cannot keep a control token that outside text spells as plain text;"
                 " use the model's fast tokenizer (tokenizer.json)"

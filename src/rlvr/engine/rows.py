@@ -44,6 +44,10 @@ class Rows(Protocol):
         """Drops all rows and what was kept of them."""
         ...
 
+    def narrow(self, slots: int) -> None:
+        """From now on there are at most `slots` rows."""
+        ...
+
 
 class PlainRows:
     """No cache: each step is a full forward pass over right-padded rows. Slow, and right for every model."""
@@ -81,6 +85,9 @@ class PlainRows:
 
     def wipe(self, row: int) -> None:
         pass  # rows share nothing
+
+    def narrow(self, slots: int) -> None:
+        self.budget = max(1, self.budget // 2)
 
 
 class CachedRows:
@@ -147,6 +154,9 @@ class CachedRows:
         for layer in self.layers:
             for slab in layer.slabs:
                 slab[row] = 0  # others mask its columns, but 0 times nan is nan
+
+    def narrow(self, slots: int) -> None:
+        self.slots, self.budget = slots, max(1, self.budget // 2)
 
     def _fit(self, rows: int, longest: int, free: int) -> None:
         """Slabs for `rows` rows in which the live columns end at `longest` or later, with `free` columns after them."""

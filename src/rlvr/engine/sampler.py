@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel, chunk_rows, evaluating
 from rlvr.engine.noise import gumbel, wrap
 from rlvr.engine.protocol import Request, Sample, Unsupported
@@ -24,6 +25,7 @@ from rlvr.engine.rows import CachedRows, PlainRows, Rows, disagreement, widened
 from rlvr.records import digest
 
 log = logging.getLogger(__name__)
+PREFILL = 16384  # our choice: prompt tokens of one forward pass
 _STREAMS = ("logp", "plain_logp", "entropy")
 
 
@@ -44,12 +46,12 @@ class TorchSampler:
     """Answers sampling requests with an embedded model; see `protocol.Sampler`, `Request` and `Sample`.
 
     lm: the model, sampled in eval mode whatever mode it is in. slots: most rows decoded together; memory grows with
-    the rows and lengths that really occur. prefill_tokens: most prompt tokens of one forward pass. Given the weights,
-    a sample is a function of its request alone, up to rounding: not of the batch, the order of requests or the
-    device.
+    the rows and lengths that really occur, and where it runs out, half as many rows begin again. prefill_tokens: most
+    prompt tokens of one forward pass. Given the weights, a sample is a function of its request alone, up to rounding:
+    not of the batch, the order of requests or the device.
     """
 
-    def __init__(self, lm: LanguageModel, slots: int = 256, prefill_tokens: int = 16384) -> None:
+    def __init__(self, lm: LanguageModel, slots: int = 256, prefill_tokens: int = PREFILL) -> None:
         if slots < 1 or prefill_tokens < 1:
             raise ValueError(f"slots and prefill_tokens are at least 1, got {slots} and {prefill_tokens}")
         self.lm, self.slots, self.version = lm, slots, 0
@@ -71,7 +73,7 @@ class TorchSampler:
         """Continues request.ids; cancelling it frees its row.
 
         Raises ValueError for a request that makes no sense, Unsupported for a stream that nobody computes,
-        FloatingPointError if the model's logits are not finite, MemoryError if the rows do not fit into memory.
+        FloatingPointError if the model's logits are not finite, OutOfMemory if a single row does not fit.
         """
         ids = self._checked(request)
         room = request.max_new if self.lm.context is None else min(request.max_new, self.lm.context - len(ids))
@@ -177,14 +179,32 @@ class TorchSampler:
                     states.append(self._rows.admit([row.ids for row in entering]))
                 if states:
                     self._sample_all(torch.cat(states))
-        except RuntimeError as error:  # torch.OutOfMemoryError is one; for the CPU torch has no class of its own
-            if not isinstance(error, torch.OutOfMemoryError) and "not enough memory" not in str(error):
+        except RuntimeError as error:
+            if not ran_out(error):
                 raise
-            n, key = max((len(row.ids) + self._tick - row.born, row.request.key) for row in self._live)
-            raise MemoryError(
-                f"sampling {len(self._live)} rows ran out of memory; the longest (request {key}) has {n} tokens. "
-                f"Give the sampler fewer slots (it has {self.slots}) or the requests a smaller max_new"
-            ) from error
+            self._halve()
+        else:
+            return
+        torch.cuda.empty_cache()  # only now does nothing hold what the failed pass had made
+
+    def _halve(self) -> None:
+        """Every live row begins again, at most half as many at a time: it draws the same tokens again."""
+        rows, waiting = list(self._live), list(self._waiting)
+        if len(rows) < 2:
+            n, key = max((len(row.ids) + self._tick - row.born, row.request.key) for row in rows)
+            raise OutOfMemory(
+                f"sampling: memory does not hold one row of {n} tokens (request {key}) beside the weights. Lower "
+                'max_tokens, keep prompts short, set dtype = "bfloat16", or take a smaller model'
+            )
+        log.warning(
+            "sampling: out of memory with %d answers at a time; going on with slots = %d, which changes no result. Put "
+            "it into the recipe to save the lost time",
+            *(len(rows), len(rows) // 2),
+        )
+        self.slots = len(rows) // 2
+        self._rows.narrow(self.slots)
+        self._forget()
+        self._waiting.extend([*rows, *waiting])
 
     def _enter(self) -> list[_Row]:
         """The waiting requests that get a slot now."""

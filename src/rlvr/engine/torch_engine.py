@@ -2,26 +2,32 @@
 
 Rows are padded on the right only for the length of one forward pass, longest together; the head runs a chunk of tokens
 at a time, forward and backward. Rows that no term can learn from are left out of the pass. Models stay in eval mode:
-dropout would make the ratio of two policies a ratio of two noises.
+dropout would make the ratio of two policies a ratio of two noises. Where memory runs out the budget is halved, down to
+rows one by one, and what was begun is begun again: micro-batches never change a result.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from rlvr.batch import Batch, Now, Tally, merge
 from rlvr.engine.critic import Critic
+from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Sampler, Unsupported
 from rlvr.plan import Running
 from rlvr.streams import per
 from rlvr.views import Seen, View
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class NotFinite(RuntimeError):
@@ -96,6 +102,8 @@ class Stepper:
             with torch.no_grad():
                 for master, p in zip(self.masters, self.weights):
                     p.copy_(master)
+                    master.grad = None
+        self.zero()  # whoever samples next needs the memory
         self.clock += 1
         return lr
 
@@ -142,6 +150,7 @@ class TorchEngine:
     ):
         self.models, self.sampler, self.skip_idle = dict(models), sampler, skip_idle
         self.token_budget, self.temperature, self.version = token_budget, temperature, 0
+        self.asked_budget = token_budget  # token_budget is what has fitted so far
         self.refreshed: set[str] = set()  # models that have become copies of the policy on the way
         self.steppers = {name: Stepper(self.models[name].model, optim) for name, optim in optims.items()}
 
@@ -157,31 +166,93 @@ class TorchEngine:
         for name, stepper in self.steppers.items():
             tensors |= {f"{name}/optim/{key}": x for key, x in stepper.state().items()}
         for name in (self.steppers.keys() | self.refreshed) - {"policy"}:
-            weights = self.models[name].model.state_dict()
+            weights = _changed(self.models[name].model, name in self.steppers)
             tensors |= {f"{name}/model/{key}": x.detach().clone().contiguous() for key, x in weights.items()}
         clocks = {name: stepper.clock for name, stepper in self.steppers.items()}
-        return tensors, {"version": self.version, "clocks": clocks, "refreshed": sorted(self.refreshed)}
+        budgets = [self.asked_budget, self.token_budget]
+        told = {"version": self.version, "clocks": clocks, "refreshed": sorted(self.refreshed), "budgets": budgets}
+        return tensors, told
 
     def load_state(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """What `state` gave, into an engine of the same models. Raises KeyError where something is missing."""
         part = lambda prefix: {k.removeprefix(prefix): x for k, x in tensors.items() if k.startswith(prefix)}  # noqa: E731
         self.refreshed = set(facts["refreshed"])
         for name in (self.steppers.keys() | self.refreshed) - {"policy"}:
-            self.models[name].model.load_state_dict(part(f"{name}/model/"))
+            saved = part(f"{name}/model/")
+            for key, x in _changed(self.models[name].model, name in self.steppers).items():
+                x.data.copy_(saved[key])
         for name, stepper in self.steppers.items():
             stepper.load(part(f"{name}/optim/"))
             stepper.clock = facts["clocks"][name]
+        asked, fits = facts["budgets"]
+        if asked == self.asked_budget:  # a new wish is tried anew
+            self.token_budget = fits
         self.version = facts["version"]
         self.sampler.publish(self.version)
 
     def require(self, running: Running) -> None:
-        """Raise Unsupported where the plan needs a model that is not here."""
+        """Raise Unsupported where the plan needs a model that is not here, or one that moves and cannot."""
         lacking = running.models - set(self.models)
         if lacking:
             raise Unsupported(
                 f"the stack needs the model {', '.join(sorted(lacking))}, which this run does not have; give it in "
                 f"the recipe"
             )
+        for placed in running.stack:
+            if getattr(placed.piece, "refresh", 0) and "reference" in running.models:
+                self._own_weights("reference", f"{placed.paper}(refresh = {placed.piece.refresh})")
+
+    def _own_weights(self, name: str, asker: str) -> None:
+        if self.models[name].model is self.models["policy"].model:
+            raise Unsupported(
+                f"{asker} wants to copy the policy into the {name}, but with [lora] the {name} is the policy with its "
+                "adapter off, so it cannot move; drop refresh, or drop [lora]"
+            )
+
+    # ---- memory ------------------------------------------------------------------------------------------
+    def _in_parts(
+        self,
+        what: str,
+        batch: Batch,
+        rows: Tensor,
+        begin: Callable[[], T],
+        one: Callable[[T, Tensor], None],
+        together: str,
+    ) -> T:
+        """begin(), then one(state, part) for the micro-batches of these rows. Where memory runs out, all of it again
+        in parts of half the size, which later batches keep to. Raises OutOfMemory where a single unit does not fit."""
+        while True:
+            state = begin()
+            for part in batch.cut(self.token_budget, together, rows):
+                try:
+                    one(state, part)
+                except RuntimeError as error:
+                    if not ran_out(error):
+                        raise
+                    self._halve(what, batch, part, together)
+                    break
+            else:
+                return state
+            del state
+            torch.cuda.empty_cache()
+
+    def _halve(self, what: str, batch: Batch, part: Tensor, together: str) -> None:
+        assert batch.chains is not None
+        longest = int(batch.chains.lengths[part].max())
+        if len(batch.units(together)[part].unique()) == 1:
+            alone = len(part) == 1
+            unit = f"one row of {longest} tokens" if alone else f"a {together} of {len(part)} rows, which stay together"
+            raise OutOfMemory(
+                f"{what}: memory does not hold {unit}. Lower {'' if alone else 'group_size or '}max_tokens, keep prompts "
+                'short, set gradient_checkpointing = true or dtype = "bfloat16", add a table [lora], or take a smaller '
+                "model"
+            )
+        before, self.token_budget = self.token_budget, max(1, min(self.token_budget, len(part) * longest) // 2)
+        log.warning(
+            "%s: out of memory; going on with token_budget = %d instead of %d, which changes no result. Put it into "
+            "the recipe to save the lost time",
+            *(what, self.token_budget, before),
+        )
 
     # ---- forward -----------------------------------------------------------------------------------------
     def _hidden(self, lm: LanguageModel | Critic, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -234,10 +305,10 @@ class TorchEngine:
             if prefixes is not None:
                 ok = ok & torch.tensor([p is not None for p in prefixes], device=ok.device)
             edited[name] = batch if prefixes is None else _with_prefixes(batch, prefixes)
-        out: dict[str, Tensor] = {}
         longest = max(edited.values(), key=lambda b: 0 if b.chains is None else int(b.chains.lengths.sum()))
         chunk = max(1, 2**24 // lm.vocab) if isinstance(lm, LanguageModel) else self.token_budget
-        for rows in longest.cut(self.token_budget, rows=ok.nonzero()[:, 0]):
+
+        def look(out: dict[str, Tensor], rows: Tensor) -> None:
             where = batch.token_index(rows)
             row = torch.repeat_interleave(rows, batch.length[rows])
             seen_by = {name: self._hidden(lm, b.take(rows, names=set())) for name, b in edited.items()}
@@ -247,6 +318,10 @@ class TorchEngine:
                 for view in views:
                     for stream, x in view.probe(seen).items():
                         _lay(out, stream, x, batch, where[piece], row[piece])
+
+        out = self._in_parts(
+            f"scoring by the {views[0].model}", longest, ok.nonzero()[:, 0], dict[str, Tensor], look, "row"
+        )
         for view in views:
             for stream in view.probe.gives:
                 if stream not in out:  # no row was looked at
@@ -282,7 +357,6 @@ class TorchEngine:
             if not running.busy(batch, model).any():
                 stepper.skip()
                 continue
-            stepper.zero()
             for name, tally in self._backward(batch, running, model, busy.nonzero()[:, 0]).items():
                 # a loss adds up over the micro-batches of one step; over several steps it is averaged
                 told[name] = Tally(tally.total) if tally.how == "sum" else tally
@@ -296,10 +370,15 @@ class TorchEngine:
         return told
 
     def _backward(self, batch: Batch, running: Running, model: str, rows: Tensor) -> dict[str, Tally]:
-        told: dict[str, Tally] = {}
+        """The gradient of a model over these rows, left in its weights; what its terms tell."""
         reads = set().union(*(set(getattr(t, "reads", ("logp",))) for t in running.terms_of(model)))
         names = running.streams_of(model) | {"sampler_logp"} | {"pair", "group", "episode", "id"} & set(batch.rows)
-        for part_rows in batch.cut(self.token_budget, running.together, rows):
+
+        def begin() -> dict[str, Tally]:
+            self.steppers[model].zero()
+            return {}
+
+        def learn(told: dict[str, Tally], part_rows: Tensor) -> None:
             part = batch.take(part_rows, whole=False, names=names)
             now = self.now(model, part, reads)
             loss, tallies = running.loss(model, now, part)
@@ -309,7 +388,8 @@ class TorchEngine:
             merge(told, tallies)
             if model == "policy":
                 merge(told, _against_sampler(now, part))
-        return told
+
+        return self._in_parts(f"the update of the {model}", batch, rows, begin, learn, running.together)
 
     def _offenders(self, batch: Batch, running: Running, model: str) -> list[int]:
         """Ids of the rows whose own loss or gradient is not finite, found one unit at a time."""
@@ -333,12 +413,19 @@ class TorchEngine:
 
     @torch.no_grad()
     def refresh(self, name: str) -> None:
-        """Copy the policy's weights into another model of the same shape, e.g. the reference."""
+        """Copy the policy's weights into another model of the same shape, e.g. the reference. Raises Unsupported where
+        it has no weights of its own."""
+        self._own_weights(name, "refresh")
         self.refreshed.add(name)
         for mine, policy in zip(
             self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True
         ):
             mine.copy_(policy)
+
+
+def _changed(model: torch.nn.Module, trained: bool) -> dict[str, Tensor]:
+    """The weights of a model that are no longer those it was loaded with, by name."""
+    return {name: x for name, x in model.named_parameters() if x.requires_grad or not trained}
 
 
 def _against_sampler(now: Now, part: Batch) -> dict[str, Tally]:

@@ -42,8 +42,9 @@ def dapo(
 ) -> Method:
     """Clip higher, dynamic sampling, token mean, soft overlong punishment.
 
-    clip_low, clip_high: None: the paper's 0.2 and 0.28, which give way to another paper's bounds. overlong: whether long
-    answers lose reward. buffer: over how many tokens before the limit; None: a fifth of max_tokens, the paper's share.
+    clip_low, clip_high: None: the paper's 0.2 and 0.28, which give way to another paper's bounds. overlong: whether
+    long answers lose reward. buffer: over how many tokens before the limit; None: a fifth of max_tokens, the paper's
+    share.
     """
     punish = (Overlong(buffer),) if overlong else ()
     method = method.firm("dapo", keep=Informative(), reward=punish).prefer("dapo", reduction=TokenMean())

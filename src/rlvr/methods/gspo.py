@@ -30,7 +30,8 @@ neutral = {
 def gspo(method: Method, clip_low: float | None = None, clip_high: float | None = None) -> Method:
     """One importance ratio for the whole row, the geometric mean of its tokens' ratios.
 
-    clip_low, clip_high: bounds of that ratio; None: the paper's 3e-4 and 4e-4, which give way to another paper's bounds.
+    clip_low, clip_high: bounds of that ratio; None: the paper's 3e-4 and 4e-4, which give way to another paper's
+    bounds.
     """
     method = method.firm("gspo", ratio=Ratio("row")).prefer("gspo", reduction=RowMean())
     return prefer_bounds(method, "gspo", (clip_low, 3e-4), (clip_high, 4e-4))

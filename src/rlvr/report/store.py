@@ -118,8 +118,11 @@ class RunData:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(utf8(text), encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(utf8(text), encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def finite(value: Any) -> float | None:
@@ -239,8 +242,11 @@ def write_rows(path: Path, rows: Sequence[RowRecord]) -> None:
         table[f"token/{utf8(name)}"] = pa.array(streams, pa.list_(pa.float32()))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    pq.write_table(pa.table(table), temporary, compression="zstd")
-    os.replace(temporary, path)
+    try:
+        pq.write_table(pa.table(table), temporary, compression="zstd")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_rows(path: Path | str) -> list[RowRecord]:

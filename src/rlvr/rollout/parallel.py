@@ -29,7 +29,13 @@ class Parallel:
         async def one(g: int, task: Task, i: int, prompt: Sequence[int]) -> Rollout:
             chain = world.chain(task, f"{world.name}/{g:05d}/{i}", mix(world.key, g, task.id, i), prompt)
             try:
-                return world.finish(chain, await world.continue_(chain))
+                finish = await world.continue_(chain)
+                if finish == "context" and len(chain) == len(prompt):
+                    raise ValueError(
+                        f"the prompt of task {task.id} has {len(prompt)} tokens and leaves no room in the model's "
+                        "context; leave the task out, shorten it, or take a model with a longer context"
+                    )
+                return world.finish(chain, finish)
             except (ValueError, FloatingPointError) as error:  # of this row: too long, logits that are no numbers ...
                 return chain.end("failed", _said(error))
 

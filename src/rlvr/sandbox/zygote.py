@@ -30,6 +30,7 @@ import site
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,8 @@ def main() -> None:
         try:
             zygote.serve()
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     control.close()
@@ -166,48 +169,51 @@ class Zygote:
         """Fork what a job needs, wait, kill what is left, and say how it ended."""
         self._renew_folder(order["folder"])
         began = time.monotonic()
-        deadline = began + order["seconds"]
         job, *standard, result = descriptors[:5]
-        pipes: list[int] = []
-        pids = []
-        channel = None
-        if len(descriptors) > 5:
-            questions, answers = os.pipe(), os.pipe()
-            pipes += [*questions, *answers]
-            asking, channel = inside.Channel(answers[0], questions[1]), inside.Channel(questions[0], answers[1])
-            pids.append(self.start(order, descriptors[5], [self.null] * 3, descriptors[6], asking, inside.run_steps))
         program = _probe if order.get("probe") else inside.run_submission
-        pids.append(self.start(order, job, standard, result, channel, program))
-        for pipe in pipes:
-            os.close(pipe)
-        status, ended = "", dict[int, int]()
-        while not status:
+        pipes: list[int] = []
+        pids: list[int] = []
+        ended: dict[int, int] = {}
+        try:
+            theirs = None
+            if len(descriptors) > 5:
+                questions, answers = os.pipe(), os.pipe()
+                pipes += [*questions, *answers]
+                ours, theirs = inside.Channel(answers[0], questions[1]), inside.Channel(questions[0], answers[1])
+                steps, found = descriptors[5:]
+                pids.append(self.start(order, steps, [self.null] * 3, found, ours, inside.run_steps))
+            pids.append(self.start(order, job, standard, result, theirs, program))
+            while pipes:
+                os.close(pipes.pop())
+            status = self._wait(pids[0], ended, began + order["seconds"], order["folder"])
+            seconds = time.monotonic() - began
+        finally:
+            for pipe in pipes:
+                os.close(pipe)
+            for pid in pids:
+                if pid not in ended:
+                    os.kill(pid, signal.SIGKILL)
+                    ended[pid] = os.waitpid(pid, 0)[1]
+        code = os.waitstatus_to_exitcode(ended[pids[0]])
+        detail = "folder" if status == "over_limit" else ""
+        return {"status": status, "code": code, "seconds": seconds, "detail": detail}
+
+    def _wait(self, pid: int, ended: dict[int, int], deadline: float, most: int) -> str:
+        """How the job came to its end, which is that of `pid`; `ended` gets the wait status of what ended meanwhile."""
+        while True:
             with contextlib.suppress(ChildProcessError):
                 while (dead := os.waitpid(-1, os.WNOHANG))[0]:
                     ended[dead[0]] = dead[1]
             left = deadline - time.monotonic()
-            if pids[0] in ended:
-                status = "finished"
-            elif left <= 0:
-                status = "timeout"
-            elif self.rules >= 0 and self._used() > order["folder"]:
-                status = "over_limit"
-            elif select.select([self.control], [], [], 0)[0]:  # nothing is sent meanwhile: the trainer has hung up
-                status = "failed"
-            else:
-                signal.sigtimedwait([signal.SIGCHLD], min(left, WATCH_SECONDS if self.rules >= 0 else 1.0))
-        seconds = time.monotonic() - began
-        for pid in pids:
-            if pid not in ended:
-                os.kill(pid, signal.SIGKILL)
-                ended[pid] = os.waitpid(pid, 0)[1]
-        code = os.waitstatus_to_exitcode(ended[pids[0]])
-        return {
-            "status": status,
-            "code": code,
-            "seconds": seconds,
-            "detail": "folder" if status == "over_limit" else "",
-        }
+            if pid in ended:
+                return "finished"
+            if left <= 0:
+                return "timeout"
+            if self.rules >= 0 and self._used() > most:
+                return "over_limit"
+            if select.select([self.control], [], [], 0)[0]:  # nothing is sent meanwhile: the trainer has hung up
+                return "failed"
+            signal.sigtimedwait([signal.SIGCHLD], min(left, WATCH_SECONDS if self.rules >= 0 else 1.0))
 
     def start(
         self,
@@ -290,8 +296,9 @@ class Zygote:
         random.seed(0)  # the same submission meets the same chance every time
 
     def _used(self) -> int:
+        """Bytes in the folder, an empty file counting for a block: inodes are finite too."""
         with os.scandir(self.folder) as entries:
-            return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in entries)
+            return sum(max(4096, entry.stat(follow_symlinks=False).st_blocks * 512) for entry in entries)
 
     def _renew_folder(self, size: int) -> None:
         """An empty folder of this size; most submissions write nothing, and mounting costs as much as a whole run."""

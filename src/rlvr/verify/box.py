@@ -16,7 +16,9 @@ DEEPEST = 8  # boxes that are nothing but a box
 
 _OPEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
 _TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\.|[{}]", re.DOTALL)
-_BETWEEN = re.compile(r"(?:[\s,;$]|\\quad|and){0,16}+")  # boxes parted by this alone are one list
+_BETWEEN = re.compile(  # boxes parted by this alone are one list
+    r"(?:[\s,;$]|\\q?quad|\\[,;()\[\]]|and\b|or\b|\\text\s?\{\s?(?:and|or)\s?\}){0,24}+"
+)
 
 
 def last_boxed(text: str) -> tuple[str | None, str]:
@@ -41,13 +43,11 @@ def last_boxed(text: str) -> tuple[str | None, str]:
     for before, inside in boxes:
         if before >= start:
             continue
-        close = text.rfind("}", inside, start)
-        if close < 0 or not _BETWEEN.fullmatch(text, close + 1, start):
+        close = _closing(text, inside, start)
+        if close is None or not _BETWEEN.fullmatch(text, close + 1, start):
             break
         if len(contents) == MOST_BOXES or end - inside > LONGEST_ANSWER:
             return None, "over_limit"
-        if _closing(text, inside) != close:
-            break
         contents.append(text[inside:close])
         start = before
     opened: list[str] = []
@@ -71,10 +71,10 @@ def _opened_backwards(text: str) -> Iterator[tuple[int, int]]:
                 at[name] = text.rfind(name, 0, start)
 
 
-def _closing(text: str, inside: int) -> int | None:
-    """Where the brace closes that opened just before `inside`, within LONGEST_ANSWER characters."""
+def _closing(text: str, inside: int, before: int = LONGEST_TEXT) -> int | None:
+    """Where the brace closes that opened just before `inside`: before `before`, within LONGEST_ANSWER characters."""
     depth = 1
-    for token in _TOKEN.finditer(text, inside, inside + LONGEST_ANSWER + 1):
+    for token in _TOKEN.finditer(text, inside, min(before, inside + LONGEST_ANSWER + 1)):
         if token[0] == "}":
             depth -= 1
             if not depth:

@@ -25,8 +25,8 @@ class Math:
 
     mode: where the answer stands. "strict": in the last box, answer tag or behind the last `####`, or it is all of the
     text. "flexible": else also behind "the answer is", in bold, or the last formula or number. "last_box",
-    "hash_marker": only there. "after_think": as flexible, and there must be a </think>. "whole": the whole text. In
-    all but "whole" only what follows the last </think> counts.
+    "hash_marker": only there. "after_think": as flexible, and there must be a </think>. "whole": the whole text, for
+    use inside another verifier. In all but "whole" only what follows the last </think> counts.
 
     units: of a unit or currency on one side only: "lenient" takes no notice, "strict" calls it different, "ignore"
     takes no notice of any. Two different units are equal only where one converts into the other.

@@ -69,7 +69,7 @@ def read(text: str, thousands: bool = True) -> Answer:
         raise
     except Fault:
         if _is_prose(text):
-            return Answer(text, Text(plain_words(text)))
+            return Answer(text, Text(plain_words(text), text))
         raise
     if not found:
         raise Fault("no_answer")
@@ -77,6 +77,8 @@ def read(text: str, thousands: bool = True) -> Answer:
 
 
 def _time(text: str) -> Time | None:
+    if text.startswith("\\text{") and text.endswith("}"):
+        text = text[6:-1].strip()
     if ":" not in text and text[-1:] not in "mM.}":
         return None
     found = _TIME.fullmatch(text)
@@ -97,8 +99,8 @@ def plain_words(text: str) -> str:
 
 
 def _statement(text: str, found: list[Token], thousands: bool) -> Node:
-    first = found[0]
-    if first.kind == "w" and (len(first.value) > 1 or (len(found) > 1 and found[1].kind == "w")):
+    first, second = found[0], found[1].kind if len(found) > 1 else ""
+    if first.kind == "w" and (second == "w" or (len(first.value) > 1 and second not in ("/", "*", "^"))):
         return _words(text, found)
     if thousands and _GROUPED.fullmatch(text):
         sign, items = text[0] == "-", text.lstrip("-").split(",")
@@ -121,8 +123,8 @@ def _words(text: str, found: list[Token]) -> Node:
             break
     words = plain_words(text)
     if words in _CARDINALS:
-        return Either((Num(_CARDINALS.index(words)), Text(words)))
-    return Set(()) if words in _EMPTY else Text(words)
+        return Either((Num(_CARDINALS.index(words)), Text(words, text)))
+    return Set(()) if words in _EMPTY else Text(words, text)
 
 
 def _listed(found: Sequence[Token]) -> Node:

@@ -11,6 +11,7 @@ from typing import Any
 from rlvr.verify.math.conventions import Conventions
 from rlvr.verify.math.identity import Bench, shape
 from rlvr.verify.math.limits import LARGEST_LIST
+from rlvr.verify.math.literals import product_of
 from rlvr.verify.math.measure import as_quantity
 from rlvr.verify.math.nodes import (
     SCALARS,
@@ -93,8 +94,9 @@ class Comparison:
         if isinstance(a, Inequality) and isinstance(b, Inequality):
             sign = self.bench.proportional(_difference(a), _difference(b))
             return a.op == b.op and (sign == 1 or (sign == -1 and a.op == "!="))
-        if isinstance(a, Text) and isinstance(b, Text):
-            return a.words == b.words
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, Text):
+                return x.words == y.words if isinstance(y, Text) else self._letters(x, y)
         if isinstance(a, Quantity) or isinstance(b, Quantity):
             return self._quantities(a, b)
         return False
@@ -173,6 +175,12 @@ class Comparison:
         if quantity.unit.dims == (("angle", 1),) and self._scalars(_in_base_units(quantity), other):
             return True  # a number without unit is an angle in radians
         return how == "lenient" and self._scalars(quantity.value, other)
+
+    def _letters(self, text: Text, other: Node) -> bool:
+        """mgh, read as a word, beside the product m g h."""
+        if not (isinstance(other, Prod) and 1 < len(text.written) < 5 and text.written.isalpha()):
+            return False
+        return self.bench.same(product_of(text.written), other)
 
     # Labels and chains
 

@@ -36,7 +36,7 @@ class Evaluator:
 
     def __call__(self, node: Node) -> Value:
         """Raises Undefined where there is no value, OverLimit, and Fault for what is no formula."""
-        self.field.budget.spend(2)
+        self.field.budget.spend(1)
         compute = _VALUES.get(type(node))
         if compute is None:
             raise Fault("unparsable", f"a {type(node).__name__} has no value")

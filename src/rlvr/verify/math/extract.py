@@ -8,7 +8,6 @@ formula that cannot be read is not an answer, and a number inside it is not one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from rlvr.verify.box import last_boxed
@@ -60,7 +59,15 @@ def extract(text: str, mode: Mode) -> Extracted:
         return _box(text)
     if mode == "hash_marker":
         return _line_behind(text, text.rfind("####"))
-    return _marked(text) or _unmarked(text, mode != "strict")
+    marked = _marked(text)
+    if mode == "strict":
+        return marked or _whole(text) or Extracted(None, "no_answer", "nothing is marked as the answer")
+    if marked is None:
+        return _unmarked(text.strip())
+    if marked.answer is None or marked.where == "box" or _whole(marked.answer):
+        return marked
+    inside = _unmarked(marked.answer)  # <answer>It is 5.</answer>
+    return marked if inside.answer is None else inside._replace(where=f"{marked.where}, {inside.where}")
 
 
 def _all_of(text: str) -> Extracted:
@@ -123,16 +130,14 @@ def _marked(text: str) -> Extracted | None:
 # Without a mark
 
 
-def _unmarked(text: str, flexible: bool) -> Extracted:
-    text = text.strip()
-    if len(text) <= _SHORT:
-        whole = _readable(text)
-        if whole is not None and (_is_formula(whole) or _is_wordy(text, whole)):
-            return Extracted(text, "", "whole text")
-    if not flexible or not text:
-        return Extracted(None, "no_answer", "nothing is marked as the answer")
+def _unmarked(text: str) -> Extracted:
+    """The answer in a text that marks none; of a text that is nothing but an answer, all of it."""
+    whole = _whole(text)
+    if whole is not None:
+        return whole
     tail = _EMPHASIS.sub("", text[-WINDOW:])
-    for phrase in _phrases(tail):
+    phrase = _phrase_end(tail)
+    if phrase is not None:
         answer = _behind_phrase(tail[phrase:])
         if answer:
             return Extracted(answer, "", "phrase")
@@ -141,6 +146,15 @@ def _unmarked(text: str, flexible: bool) -> Extracted:
         return Extracted(bold, "", "bold")
     formula = last_formula(tail)
     return Extracted(formula, "", "last formula") if formula else Extracted(None, "no_answer", "no number or formula")
+
+
+def _whole(text: str) -> Extracted | None:
+    """A short text that is nothing but an answer; None for any other."""
+    text = text.strip()
+    whole = _readable(text) if 0 < len(text) <= _SHORT else None
+    if whole is not None and (_is_formula(whole) or _is_wordy(text, whole)):
+        return Extracted(text, "", "whole text")
+    return None
 
 
 def _readable(text: str) -> Answer | None:
@@ -160,8 +174,8 @@ def _is_wordy(text: str, answer: Answer) -> bool:
     return short and not any(c.isdigit() for c in text) and not _SAYS.search(text)
 
 
-def _phrases(text: str) -> Iterator[int]:
-    """Where the words behind "the answer is" and its like begin; only the last such phrase."""
+def _phrase_end(text: str) -> int | None:
+    """Where the words behind the last "the answer is" or its like begin; None where nobody says so."""
     low = text.lower()
     if len(low) != len(text):  # a letter whose lower case is two
         low = text
@@ -170,11 +184,11 @@ def _phrases(text: str) -> Iterator[int]:
         start = max(at.values())
         found = _SAYS.match(text, start) if start >= 0 else None
         if found:
-            yield found.end()
-            return
+            return found.end()
         for word, position in at.items():
             if position == start:
                 at[word] = low.rfind(word, 0, start)
+    return None
 
 
 def _behind_phrase(rest: str) -> str:
@@ -185,7 +199,7 @@ def _behind_phrase(rest: str) -> str:
     whole = _readable(sentence)
     if whole is not None and (_is_formula(whole) or _is_wordy(sentence, whole)):
         return sentence
-    return first_formula(rest[: end + 1]) or sentence[:_SHORT]
+    return first_formula(rest[: end + 1]) or last_formula(rest[: end + 1]) or sentence[:_SHORT]
 
 
 def _sentence(text: str) -> int:

@@ -17,6 +17,7 @@ STARTS = frozenset(
 )  # what may follow a factor without a sign, and multiplies it
 _TRIGONOMETRIC = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh"])
 _MOST_ARGUMENTS = {"max": 100, "min": 100, "gcd": 100, "lcm": 100, "binom": 2, "mod": 2, "log": 2}
+_CLOSERS = {"(": ")", "[": "]", "{{": "}}"}
 _TWO = ("binom", "mod")
 
 
@@ -86,13 +87,15 @@ def function(p: Parser, token: Token) -> Node:
 
 
 def _arguments(p: Parser) -> tuple[Node, ...]:
-    if p.kind in ("(", "["):
+    closed = _CLOSERS.get(p.kind)
+    if closed is not None:
         p.at += 1
-        opened = p.tokens[p.at - 1].kind
-        args = listed(p, ")" if opened == "(" else "]")
+        args = listed(p, closed)
         if not args:
             raise Fault("unparsable", "a function's argument is missing")
         return tuple(p.scalar(a) for a in args)
+    if p.kind == "{":
+        return (p.scalar(p.atom()),)
     negative = p.kind == "-"
     p.at += negative
     tops, bottoms = [p.scalar(p.factor())], []

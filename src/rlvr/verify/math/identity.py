@@ -23,8 +23,8 @@ from rlvr.verify.math.nodes import Call, Const, Dec, Degree, Exact, Neg, Node, N
 FIRST_PRECISION = 256  # bits
 GUARD = 192  # bits beyond the span of what occurs: 58 digits, of which 32 bits may be rounding
 _TRIES = 10
-_DISCRETE = frozenset(["factorial", "binom", "gcd", "lcm", "mod", "floor", "ceil"])
-_BENT = frozenset(["abs", "root", "sgn", "max", "min"])
+_DISCRETE = frozenset(["factorial", "binom", "gcd", "lcm"])
+_BENT = frozenset(["abs", "root", "sgn", "max", "min", "floor", "ceil", "mod"])
 _DOUBLE = 15  # decimal digits that a double always holds; it prints up to 17
 
 
@@ -200,7 +200,7 @@ class Bench:
 
             return sides
 
-        for real in (not occurs.imaginary, False):
+        for real in (not occurs.imaginary, False):  # complex only where too little is defined among real numbers
             wanted = 2 if occurs.rational else 3 + (len(occurs.names) > 1)
             for point in self.points(occurs):
                 try:
@@ -223,7 +223,7 @@ class Bench:
     def _coordinate(self, name: str, i: int, k: int, occurs: Shape) -> Exact:
         draw = int.from_bytes(hashlib.blake2b(self.seed + b"%d" % i + name.encode(), digest_size=8).digest(), "little")
         if occurs.discrete:
-            return 2 + draw % 13
+            return 2 + draw % (13 if i % 2 == 0 else 40)
         negative = i == 1 or (i == 3 and k % 2 == 1) or (i > 4 and draw >> 63 == 1)
         if occurs.rational:
             number: Exact = 2 + draw % (1 << (30 if occurs.degree < 40 else 7))

@@ -55,7 +55,8 @@ def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
 def _alike(answer: str, gold: str) -> bool:
     """Whether two texts are the same but for spaces and marks around them."""
     if len(answer) > _LONG or len(gold) > _LONG:
-        return answer.split() == gold.split()
+        answer, gold = (" ".join(text.split()).replace(", ", ",").replace(" ,", ",") for text in (answer, gold))
+        return answer == gold
     return squeeze(answer) == squeeze(gold)
 
 

@@ -12,11 +12,15 @@ _RAISED = re.compile(f"[{''.join(RAISED)}]+")
 _LOWERED = re.compile(f"[{''.join(LOWERED)}]+")
 _BARE_DOLLAR = re.compile(r"(?<!\\)\$")
 _MONEY_DOLLAR = re.compile(r"(?<!\\)\$(?= ?[-+]?[0-9.])|(?<=[0-9])(?<!\\)\$")
+_ORDINAL = re.compile(
+    r"(?<=[0-9])(?:\^?\{?\\(?:text|mathrm)\{(?:st|nd|rd|th)\}\}?|\^\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
+)
+_STYLE = re.compile(r"\\(?:display|text)style(?![A-Za-z])")
 _TRAILING = " \t\r\n.,;:~\\"  # punctuation, spacing and row breaks
 
 _EXPONENT = r"(?:[eE][+-]?[0-9]{1,9}(?![0-9]))?"
 _PLAIN = rf"[0-9]+(?:\.[0-9]*|\{{,\}}[0-9]+)?{_EXPONENT}|\.[0-9]+{_EXPONENT}"
-_GROUP = r"[1-9][0-9]{{0,2}}(?:(?:\{{,\}}|,\\!|\\[,:;!]{}|\ )[0-9]{{3}})+(?![0-9])(?:\.[0-9]*)?"
+_GROUP = r"[1-9][0-9]{{0,2}}(?:(?:\{{,\}}|,\\!\ ?|\\[,:;!]{}|\ )[0-9]{{3}})+(?![0-9])(?:\.[0-9]*)?"
 _UPRIGHT = (
     r"text|mathrm|textbf|textrm|textit|textsf|textnormal|texttt|mbox|hbox|operatorname\*?|mathbf|mathit|mathsf|mathbb"
 )
@@ -31,7 +35,7 @@ _OUTSIDE = re.compile(_PATTERN.replace("GROUPS", _GROUP.format("|,")), re.VERBOS
 _INSIDE = re.compile(_PATTERN.replace("GROUPS", _GROUP.format("")), re.VERBOSE | re.DOTALL)  # brackets
 _NO_EXPONENT = re.compile(r"[0-9]+")
 _TIMES_TEN = re.compile(r"\s*10\s*\^")
-_SEPARATORS = re.compile(r"\{,\}|,\\!|\\[,:;!]|,|\ ")
+_SEPARATORS = re.compile(r"\{,\}|,\\!\ ?|\\[,:;!]|,|\ ")
 _BRACKETS = {"(": 1, "[": 1, "{{": 1, "langle": 1, ")": -1, "]": -1, "}}": -1, "rangle": -1}
 
 
@@ -43,10 +47,15 @@ def normal_form(text: str) -> str:
     if len(text) > LONGEST:
         raise OverLimit(f"over {LONGEST} characters")
     text = unwrap(text)
+    styled = _STYLE.match(text)
+    if styled:
+        text = unwrap(text[styled.end() :])
     if not text.isascii():
         text = text.translate(TYPOGRAPHY)
         text = _RAISED.sub(lambda m: "^{" + "".join(RAISED[c] for c in m[0]) + "}", text)
         text = _LOWERED.sub(lambda m: "_{" + "".join(LOWERED[c] for c in m[0]) + "}", text)
+    if "th" in text or "nd" in text or "rd" in text or "st" in text:
+        text = _ORDINAL.sub("", text)
     if "$" in text:
         if len(_BARE_DOLLAR.findall(text)) % 2:
             text = _MONEY_DOLLAR.sub(r"\\$", text)

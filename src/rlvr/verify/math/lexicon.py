@@ -32,11 +32,11 @@ GREEK = words(
 FUNCTIONS = words(
     "sin cos tan cot sec csc sinh cosh tanh coth sech csch arcsin arccos arctan arccot arcsec arccsc asin acos atan"
     " arcsinh arccosh arctanh arsinh arcosh artanh asinh acosh atanh"
-    " ln log lg exp sqrt cbrt abs sgn sign floor ceil ceiling max min gcd lcm mod binom"
+    " ln log lg exp sqrt cbrt abs Abs sgn sign floor ceil ceiling max min gcd lcm mod binom"
 )
 _SPELLED = {  # other names of functions and letters
     "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arcsinh": "arsinh", "arccosh": "arcosh", "sign": "sgn",
-    "arctanh": "artanh", "asinh": "arsinh", "acosh": "arcosh", "atanh": "artanh", "ceiling": "ceil",
+    "arctanh": "artanh", "asinh": "arsinh", "acosh": "arcosh", "atanh": "artanh", "ceiling": "ceil", "Abs": "abs",
     "vartheta": "theta", "varphi": "phi", "varepsilon": "epsilon", "varrho": "rho",
 }  # fmt: skip
 

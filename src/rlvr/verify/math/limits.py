@@ -13,7 +13,7 @@ FOLDED_BITS = 1024  # numbers up to this size are computed while reading
 MOST_BITS = 20_000  # of an exact number: 2006! has 19 112
 MOST_PRECISION = 4096  # bits; 1233 digits
 LARGEST_LIST = 400  # elements of a list, set or matrix that are compared one by one
-WORK = 1800  # in one comparison; a unit is one to three microseconds, honest answers need under 400
+WORK = 2500  # in one comparison; a unit is one to three microseconds, honest answers need under 400
 
 
 class Fault(Exception):

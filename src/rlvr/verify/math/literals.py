@@ -7,12 +7,29 @@ from typing import TYPE_CHECKING
 
 from rlvr.verify.math.lexicon import Token
 from rlvr.verify.math.limits import Fault, OverLimit
-from rlvr.verify.math.nodes import INFINITY, Based, Const, Dec, Node, Num, RealSet, Set, Span, Text, Var, negate, whole
+from rlvr.verify.math.nodes import (
+    INFINITY,
+    Based,
+    Const,
+    Dec,
+    Node,
+    Num,
+    RealSet,
+    Set,
+    Span,
+    Text,
+    Var,
+    multiply,
+    negate,
+    whole,
+)
+from rlvr.verify.math.units import TALK
 
 if TYPE_CHECKING:
     from rlvr.verify.math.parser import Parser
 
 _APPLIED = frozenset("fghFG")
+_MOST_LETTERS = 3  # that multiply each other without a sign, and are no word
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10,
           "twelve": 12, "sixteen": 16}  # fmt: skip
 
@@ -29,10 +46,14 @@ def number(p: Parser, token: Token) -> Node:
             mixed = _mixed(p, int(raw))
             if mixed is not None:
                 return mixed
-        return Num(int(raw))
-    if kind == "overline" and "." in raw:
+    elif kind == "overline" and "." in raw:
         return _repeating(p, raw)
-    return decimal(raw)
+    return plain(raw)
+
+
+def plain(raw: str) -> Num | Dec:
+    """A number by itself."""
+    return Num(int(raw)) if raw.isdigit() else decimal(raw)
 
 
 def _mixed(p: Parser, integer: int) -> Node | None:
@@ -79,7 +100,8 @@ def _hexadecimal(p: Parser) -> bool:
         if token.kind != "n" and token.value not in "ABCDEF":
             return False
         i += 1
-    return token.kind == "_" and p.ahead(i + 1).kind in ("{", "n")
+    base = p.ahead(i + 2) if p.ahead(i + 1).kind == "{" else p.ahead(i + 1)
+    return token.kind == "_" and base.value in ("11", "12", "13", "14", "15", "16")
 
 
 def _letters_and_digits(p: Parser) -> str:
@@ -92,7 +114,7 @@ def _letters_and_digits(p: Parser) -> str:
 
 def based(p: Parser, digits: str) -> Node:
     p.expect("_")
-    name = p.raw()
+    name = p.raw().strip("()")
     base = int(name) if name.isdigit() and name.isascii() and len(name) <= 2 else _BASES.get(name.lower(), 0)
     if not 2 <= base <= 36 or any(int(d, 36) >= base for d in digits):
         raise Fault("unparsable", f"{digits}_{name} is no number")
@@ -101,6 +123,8 @@ def based(p: Parser, digits: str) -> Node:
 
 def name(p: Parser, token: Token) -> Node:
     name = token.value
+    if name in "ABCDEF" and _hexadecimal(p):
+        return based(p, name + _letters_and_digits(p))
     while True:
         if p.kind == "'":
             p.at += 1
@@ -142,9 +166,16 @@ def constant(p: Parser, token: Token) -> Node:
 
 
 def word(p: Parser, token: Token) -> Node:
-    if len(token.value) != 1:
+    """A word where a formula should begin: upright letters, or letters that also spell a unit, as in mg."""
+    if len(token.value) == 1:
+        return name(p, token)
+    if len(token.value) > _MOST_LETTERS or token.value.lower() in TALK:
         raise Fault("unparsable", f"the word {token.value!r} stands in a formula")
-    return Var(token.value)
+    return product_of(token.value)
+
+
+def product_of(letters: str) -> Node:
+    return multiply([Const(c) if c in "ei" else Var(c) for c in letters], [])
 
 
 def accented(p: Parser, token: Token) -> Node:

@@ -99,7 +99,8 @@ class Quantity(NamedTuple):
 
 
 class Text(NamedTuple):
-    words: str
+    words: str  # in lower case, without punctuation
+    written: str = ""
 
 
 class Tuple(NamedTuple):

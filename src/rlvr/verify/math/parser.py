@@ -184,8 +184,8 @@ class Parser:
         return add([self.scalar(term) for term in terms])
 
     def product(self) -> Node:
-        first = self.factor()
-        tops, bottoms = [first], []
+        tops: list[Node] = [self.factor()]
+        bottoms: list[Node] = []
         while True:
             kind = self.kind
             if kind == "*":
@@ -204,7 +204,7 @@ class Parser:
             else:
                 break
         if len(tops) == 1 and not bottoms:
-            return first if tops[0] is first else tops[0]
+            return tops[0]
         matrices = [t for t in tops if type(t) is Matrix]
         if matrices:
             others = [self.scalar(t) for t in tops if type(t) is not Matrix]
@@ -275,7 +275,12 @@ class Parser:
             self.at += 1
         if self.kind in ("'", "*"):
             raise Fault("unparsable", "primes and stars are not known as exponents")
-        node = self.scalar(self.atom())
+        token = self.tokens[self.at]
+        if token.kind == "n":  # by itself: what follows is not its fraction, as in \sin^2 3/4
+            self.at += 1
+            node: Node = literals.plain(token.value)
+        else:
+            node = self.scalar(self.atom())
         if self.kind == "^":
             self.at += 1
             self._deeper()
@@ -289,7 +294,8 @@ class Parser:
         self.at += 1
         read = ATOMS.get(token.kind)
         if read is None:
-            raise Fault("unparsable", f"{token.value or token.kind!r} is not expected here")
+            ends = token.kind == "end of text"
+            raise Fault("unparsable", "it ends too early" if ends else f"{token.value or token.kind!r} is not expected")
         node: Node = read(self, token)
         self.depth -= 1
         return node

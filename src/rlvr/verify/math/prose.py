@@ -15,10 +15,9 @@ _SPACES = re.compile(r"\S+")
 _MACRO_GROUP = re.compile(r"\\[A-Za-z]+|\{[^{}]*\}")
 _KNOWN = FUNCTIONS | GREEK | {"pi", "infinity", "and", "or", "infty"}
 _ARTICLES = frozenset(["a", "A", "I"])
-_MEASURES = (
-    frozenset(UNITS) | frozenset(SCALES) | {"percent", "degrees", "degree", "%", "\\%", "am", "pm", "a.m", "p.m"}
-)
-_OPENING, _CLOSING = "\"'`(", "\"'`.,;:!?"
+_MEASURES = frozenset([*UNITS, *SCALES, "percent", "degrees", "degree", "%", "\\%", "am", "pm", "a.m", "p.m"]) - {"in"}
+_CLOSING = "\"'`.,;:!?"
+_DENIAL = re.compile(r"\b(?:not|never|cannot|wrong|incorrect|false)\b|n't\b", re.IGNORECASE)
 _LONGEST_RUN = 60  # words
 
 
@@ -63,13 +62,23 @@ def _segments_from(text: str, opened: str, closed: str) -> str:
 
 
 def last_formula(text: str) -> str:
-    """The last formula or number of a text, whole: what an operator or a comma ties to it belongs to it."""
+    """The last formula or number of a text, whole: what an operator or a comma ties to it belongs to it.
+
+    "" where there is none, or its sentence says "not", "wrong" or the like.
+    """
+    start, end, formula = _last(text)
+    before = max(text.rfind(mark, 0, start) for mark in (". ", "\n", "! ", "? ")) + 1
+    return "" if _DENIAL.search(text, before, end) or _DENIAL.search(text[end : end + 40].split(".")[0]) else formula
+
+
+def _last(text: str) -> tuple[int, int, str]:
+    """(start, end, content)"""
     digit = max(text.rfind(d) for d in "0123456789")
     segment = _last_segment(text)
     if segment is not None and segment[1] > digit:
-        return segment[2]
+        return segment
     if digit < 0:
-        return ""
+        return 0, 0, ""
     words = [(m.start(), m.end()) for m in _SPACES.finditer(text, max(0, digit - 2000), digit + 200)]
     at = max(i for i, (start, _) in enumerate(words) if start <= digit)
     first = last = at
@@ -88,12 +97,13 @@ def last_formula(text: str) -> str:
         if _ends_sentence(before) or not (_is_mathematical(before) or (ends_measured and before in _MEASURES)):
             break
         first -= 1
+    start, end = words[first][0], words[last][1]
     run = [text[slice(*word)] for word in words[first : last + 1]]
     while len(run) > 1 and (run[0] in _ARTICLES or run[0] in ("and", "or", ",")) and run[1][0] not in "+-*/=<>^":
         run = run[1:]
     while len(run) > 1 and run[-1].strip(_CLOSING) in ("and", "or", "a", "I", ""):
         run = run[:-1]
-    return _trimmed(" ".join(run))
+    return start, end, _trimmed(" ".join(run))
 
 
 def _last_segment(text: str) -> tuple[int, int, str] | None:

@@ -15,6 +15,7 @@ from rlvr.verify.math.nodes import (
     Inequality,
     Labelled,
     Many,
+    Neg,
     Node,
     Prod,
     Quantity,
@@ -128,15 +129,25 @@ def _real_set(sides: list[Node], signs: Sequence[str]) -> RealSet | None:
     if len(sides) == 3 and len({sign[0] for sign in signs}) == 1 and signs[0][0] in "<>":
         low, middle, high = sides if signs[0][0] == "<" else sides[::-1]
         first, second = signs if signs[0][0] == "<" else signs[::-1]
-        name = _variable(middle)
+        bars = isinstance(middle, Call) and middle.name == "abs"
+        name = _variable(middle.args[0] if isinstance(middle, Call) and bars else middle)
         if name is None or name in shape(low, high).names or not _are_ends(low, high):
             return None
-        return RealSet((Span(low, first[-1] == "=", high, second[-1] == "="),), name or None)
+        piece = Span(low, first[-1] == "=", high, second[-1] == "=")
+        if not bars:
+            return RealSet((piece,), name or None)
+        least = exact(low)
+        if least is None or least < 0:
+            return None
+        mirrored = Span(negate(high), piece.high_in, negate(low), piece.low_in)
+        return RealSet((mirrored, piece), name or None)
     if len(sides) != 2:
         return None
     left, right, sign = sides[0], sides[1], signs[0]
     if _variable(left) is None and _variable(right) is not None:
         left, right, sign = right, left, _FLIPPED.get(sign, sign)
+    if isinstance(left, Neg) and isinstance(left.arg, Var) and type(right) in SCALARS:
+        left, right, sign = left.arg, negate(right), _FLIPPED.get(sign, sign)
     closed = sign[-1] == "="
     if isinstance(left, Call) and left.name == "abs" and isinstance(left.args[0], Var) and sign != "!=":
         value, name = exact(right), left.args[0].name

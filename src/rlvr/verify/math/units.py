@@ -62,7 +62,7 @@ DEGREE = Unit((("angle", 1),), Fraction(1, 180), 1)
 SINGLE_LETTERS = frozenset(name for name in UNITS if len(name) == 1)
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 # Behind a number these do not count what is counted: they take it back, hedge it or go on talking.
-_TALK = words(
+TALK = words(
     "is are was were be been am not no nor isn aren never none nothing wrong incorrect false true right "
     "correct maybe perhaps probably possibly approximately about around roughly nearly almost unless "
     "except but because so since if then than that this these those it its they he she we you i would "
@@ -92,7 +92,7 @@ def named(word: str) -> Unit:
     if known is not None:
         return known
     low = word.lower()
-    if len(low) < 3 or low in _TALK:
+    if len(low) < 3 or low in TALK:
         raise Fault("unparsable", f"{word!r} is no unit")
     if low.endswith("ies") and len(low) > 4:
         low = low[:-3] + "y"
