@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import rlvr.assemble
 import rlvr.checkpoint
 import rlvr.engine.torch_engine
 import rlvr.loop
@@ -74,7 +75,7 @@ def sampling() -> None:
 
 
 def verifying() -> None:
-    rlvr.run.judge = after(3, rlvr.run.judge)  # type: ignore[assignment]
+    rlvr.assemble.judge = after(3, rlvr.assemble.judge)  # type: ignore[assignment]
 
 
 def updating() -> None:

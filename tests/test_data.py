@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rlvr.assemble import tasks_of
 from rlvr.recipe import RecipeError, load_recipe, make_recipe
 from rlvr.records import Task
 from rlvr.registry import get
-from rlvr.run import dry_run, tasks_of
+from rlvr.run import dry_run
 from rlvr.tasks import DataError
 from rlvr.tasks.jsonl import jsonl
 from rlvr.tasks.parquet import parquet

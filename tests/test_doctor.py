@@ -16,13 +16,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from rlvr import organisms
+from rlvr.assemble import asked_by, plan_of, set_up, tasks_of
 from rlvr.cli import main
 from rlvr.doctor.examine import Examined, at_start, by_settings, by_tasks, examine
 from rlvr.doctor.patient import Patient
 from rlvr.engine.load import Loaded, load_model
 from rlvr.recipe import Recipe, load_recipe, make_recipe, shipped
 from rlvr.records import Task
-from rlvr.run import asked_by, plan_of, set_up, tasks_of, train
+from rlvr.run import train
 
 HERE = Path(__file__).parent
 

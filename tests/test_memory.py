@@ -79,25 +79,25 @@ def test_what_stands_in_memory_by_hand() -> None:
 
 def test_an_adapter_by_hand() -> None:
     recipe = load_recipe("gsm8k", [*SHORT, "lora.rank=8", "lora.targets=['q_proj', 'down_proj']"])
-    e = estimate(recipe, QWEN, frozenset({"reference"}))
-    adapter = 28 * 8 * ((1024 + 2048) + (3072 + 1024))
+    e = estimate(recipe, {**QWEN, "num_hidden_layers": 4}, frozenset({"reference"}))
+    adapter = 4 * 8 * ((1024 + 2048) + (3072 + 1024))
     assert e.trained == adapter
-    assert e.parameters == WEIGHTS + adapter
+    assert e.parameters == WEIGHTS - 24 * LAYER + adapter
     assert e.standing["optimiser"] == 8 * adapter
     assert "reference" not in e.standing  # it is the policy with its adapter off
 
 
 def test_keys_and_values_by_hand() -> None:
     """3 layers x 8 heads x 128 numbers of 2 bytes, twice, a column; slabs grow by a quarter, or 64 columns."""
-    config = {**QWEN, "num_hidden_layers": 3}
-    e = estimate(load_recipe("gsm8k", ["device=cuda", "slots=256"]), config, prompt=200)
+    config, sets = {**QWEN, "num_hidden_layers": 3}, ["device=cuda", "token_budget=1024"]
+    e = estimate(load_recipe("gsm8k", [*sets, "slots=256"]), config, prompt=200)
     width = 200 + 64
     while width < 200 + 511:
         width += max(64, width // 4)
     assert e.slots == 256
     assert e.cache == 256 * width * 3 * 2 * 8 * 128 * 2
     assert e.sampling > e.cache
-    few = estimate(load_recipe("gsm8k", ["device=cuda", "slots=64"]), config, prompt=200)
+    few = estimate(load_recipe("gsm8k", [*sets, "slots=64"]), config, prompt=200)
     assert few.cache == e.cache / 4
 
 
@@ -127,11 +127,11 @@ def test_what_a_real_forward_pass_leaves_to_the_backward_pass_is_what_was_counte
 
 @pytest.mark.parametrize("sets", [[], ["lora={}"]])
 def test_recomputing_takes_a_fraction_of_the_activations(sets: list[str]) -> None:
-    one = load_recipe("gsm8k", ["device=cuda", "token_budget=2048", "max_tokens=256", *sets])
+    one = load_recipe("gsm8k", ["device=cuda", "token_budget=2048", "max_tokens=256", "slots=8", *sets])
     less = one.model_copy(update={"gradient_checkpointing": True})
-    a, b = (estimate(r, {**QWEN, "num_hidden_layers": 8}) for r in (one, less))
+    a, b = (estimate(r, {**QWEN, "num_hidden_layers": 4}) for r in (one, less))
     assert b.activations < a.activations / 10
-    inputs = 8 * 4 * 512 * 1024 * 2  # of 8 layers, for 4 rows of 512 tokens
+    inputs = 4 * 4 * 512 * 1024 * 2  # of 4 layers, for 4 rows of 512 tokens
     assert b.activations > inputs
     assert b.update < a.update
     assert a.standing == b.standing
@@ -169,7 +169,6 @@ def test_gsm8k_on_a_card_of_24_gib() -> None:
     """As a recipe for any card might have it, it does not fit; recomputing layers and fewer slots make it fit."""
     assert on_a_card(["gradient_checkpointing=false", "slots=256", "token_budget=16384"]) > 30
     assert on_a_card(["gradient_checkpointing=true", "slots=128", "token_budget=16384"]) < 21
-    assert on_a_card(["gradient_checkpointing=true", "slots=128", "token_budget=16384", "lora={}"]) < 14
 
 
 def test_a_dry_run_prints_the_estimate_or_says_why_there_is_none(tmp_path: Path) -> None:
@@ -271,7 +270,9 @@ def test_the_smaller_budget_is_part_of_a_checkpoint_unless_another_is_asked_for(
     assert (same.token_budget, other.token_budget) == (tight.token_budget, 64)
 
 
-def test_a_sampler_that_does_not_fit_goes_on_with_fewer_rows_and_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sampler_that_does_not_fit_goes_on_with_fewer_rows_and_the_same_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     requests = [Request([3 + k, 5], 6 + k, k) for k in range(7)]
 
     async def all_of(sampler: TorchSampler) -> list[Sample]:

@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from rlvr.assemble import GAP_LIMITS
 from rlvr.batch import Batch
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Limits
@@ -39,7 +40,6 @@ from rlvr.records import Group, Rollout, Task, Verdict
 from rlvr.reward.pays import Pays
 from rlvr.rollout.parallel import Parallel
 from rlvr.rollout.world import World
-from rlvr.run import GAP_LIMITS
 from rlvr.waiting import wait_for
 
 

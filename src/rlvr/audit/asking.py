@@ -41,7 +41,6 @@ class Asked:
 
     def __init__(self, command: Sequence[str], seconds: float):
         self.command, self.seconds = list(command), seconds
-        self.killed = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._unsent = b""
         self._buffer = b""
@@ -68,7 +67,6 @@ class Asked:
             sent.popleft()
             if reply.reason in ("timeout", "died"):
                 self.close()
-                self.killed += 1
                 self._start()
                 self._unsent = b"".join(sent)
             yield reply

@@ -157,8 +157,9 @@ def _hostile() -> Iterator[Made]:
 
 def _choice(seed: int) -> Iterator[Made]:
     for i, asked in enumerate(letters.questions(seed)):
+        part: Part = "hostile" if asked.category == "large" else "pairs"
         yield "template", _pair(
-            "choice", "pairs", "choice", asked.gold, str(i), asked.category, asked.rewrite, asked.text,
+            "choice", part, "choice", asked.gold, str(i), asked.category, asked.rewrite, asked.text,
             asked.equal, True,
         )  # fmt: skip
 

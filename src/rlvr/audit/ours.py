@@ -6,18 +6,22 @@ unparsable, over_limit). `path.py:f` is called in this very process, which the a
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import rlvr.verify
 from rlvr.records import Task, Verdict
 from rlvr.verify.calls import item_of, item_to_json
 from rlvr.verify.function import Function, open_function
 from rlvr.verify.judge import judge
 from rlvr.verify.spec import verifier_from
+from rlvr.verify.verifier import Verifier
 
 UNREAD = frozenset(["no_answer", "unparsable", "over_limit"])
 
@@ -30,9 +34,8 @@ def outcome(verdict: Verdict) -> tuple[str, str]:
     return ("failure" if verdict.label == "unknown" or reason in UNREAD else "reject"), reason
 
 
-def answerer(spec: str) -> Callable[[str, str], Verdict]:
+def answerer(verifier: Verifier) -> Callable[[str, str], Verdict]:
     """(gold, text) -> verdict."""
-    verifier = verifier_from(spec)
     if isinstance(verifier, Function):
         file = os.path.abspath(verifier.path.rpartition(":")[0])
         settings = {"path": f"{file}:{verifier.path.rpartition(':')[2]}", "right_above": verifier.right_above}
@@ -49,20 +52,24 @@ def main(spec: str) -> None:
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # print() must not write a reply
     try:
-        ask = answerer(spec)
+        verifier = verifier_from(spec)
+        ask = answerer(verifier)
     except Exception as error:
         _say(sink, {"absent": f"{spec} cannot be built: {type(error).__name__}: {error}"})
         return
-    _say(sink, {"name": spec, "python": sys.version.split()[0]})
+    _say(sink, {"name": spec, "fingerprint": verifier.fingerprint, "code": _code(), "python": sys.version.split()[0]})
     for line in source:
         gold, text = json.loads(line)
-        began, cpu = time.perf_counter(), _cpu()
+        began, cpu = time.perf_counter(), time.process_time()
         result = outcome(ask(gold, text))
-        _say(sink, [*result, _cpu() - cpu, time.perf_counter() - began])
+        _say(sink, [*result, time.process_time() - cpu, time.perf_counter() - began])
 
 
-def _cpu() -> float:
-    return time.process_time()
+def _code() -> str:
+    """A digest of our verifiers' source: an audit of other code is another audit."""
+    folder = Path(rlvr.verify.__file__).parent
+    source = b"".join(file.read_bytes() for file in sorted(folder.rglob("*.py")))
+    return hashlib.sha256(source).hexdigest()[:12]
 
 
 def _say(sink: Any, reply: Any) -> None:

@@ -42,22 +42,22 @@ def questions(corpus: Corpus) -> list[tuple[bool, Pair]]:
 def audited(
     chosen: Target, corpus: Corpus, seconds: float, log: Path | None = None, told: Told = lambda done: None
 ) -> Verdicts:
-    """Ask about everything; `log` keeps every reply as it comes, and what it already holds is not asked again.
+    """Ask about everything; `log` keeps every reply as it comes, and what it already holds of the same verifier (code,
+    versions, settings) and corpus is not asked again.
 
     Raises NotAudited where the verifier cannot be asked.
     """
     every = questions(corpus)
-    head = {"verifier": chosen.name, "wrap": chosen.wrap, "corpus": corpus.name, "digest": corpus.digest}
-    known = _logged(log, head) if log is not None else {}
     asked = Asked(chosen.command, seconds)
+    head = {"wrap": chosen.wrap, "corpus": corpus.name, "digest": corpus.digest, "about": asked.hello}
+    known = _logged(log, head) if log is not None else {}
     done = 0
     sink: IO[str] | None = None
     try:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             sink = log.open("a" if known else "w", encoding="utf-8")
-            if not known:
-                print(json.dumps(head), file=sink, flush=True)
+            print("" if known else json.dumps(head), file=sink, flush=True)  # "": its last line may be cut off
         waiting = [(swapped, pair) for swapped, pair in every if (swapped, pair.id) not in known]
         for (swapped, pair), reply in zip(waiting, asked.ask(_words(chosen, waiting))):
             known[swapped, pair.id] = reply
@@ -67,15 +67,14 @@ def audited(
                 line = [swapped, pair.id, reply.outcome, reply.reason, reply.cpu, reply.wall]
                 print(json.dumps(line), file=sink, flush=True)
         step = _step(chosen, asked) if corpus.name in ("math", "numbers") else None
-        about, killed = asked.hello, asked.killed
     finally:
         asked.close()
         if sink is not None:
             sink.close()
-    return Verdicts(
-        chosen.name, chosen.wrap, about, corpus, {pair.id: known[False, pair.id] for pair in corpus.pairs},
-        {pair.id: known[True, pair.id] for swapped, pair in every if swapped}, killed, step,
-    )  # fmt: skip
+    replies = {pair.id: known[False, pair.id] for pair in corpus.pairs}
+    turned = {pair.id: known[True, pair.id] for swapped, pair in every if swapped}
+    killed = sum(r.reason in ("timeout", "died") for r in (*replies.values(), *turned.values()))
+    return Verdicts(chosen.name, chosen.wrap, asked.hello, corpus, replies, turned, killed, step)
 
 
 def _words(chosen: Target, questions: list[tuple[bool, Pair]]) -> Iterator[tuple[str, str]]:

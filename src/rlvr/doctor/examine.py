@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rlvr.assemble import Asked, Setup, asked_by, plan_of, set_up, training_of
 from rlvr.doctor import columns, ends, gold, hostile, learning, parts, room, settings, template
 from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import OutOfTime, Patient, Played
@@ -20,7 +21,6 @@ from rlvr.metrics import Clock
 from rlvr.pack import pack
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
-from rlvr.run import Asked, Setup, asked_by, plan_of, set_up, training_of
 from rlvr.verify.verifier import VerifierBroken
 
 Check = Callable[[Patient], Iterator[Finding]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from rlvr.assemble import GAP_LIMITS
 from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import Patient
-from rlvr.run import GAP_LIMITS
 
 FEWEST = 8  # groups; ours: below, all being silent may be chance
 

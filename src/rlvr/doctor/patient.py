@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlvr.assemble import Asked, Setup, templated
 from rlvr.batch import Batch
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
 from rlvr.records import Group, Rollout, Task, Verdict
-from rlvr.run import Asked, Setup, templated
 from rlvr.verify.judge import judge
 
 AT_ONCE = 8  # answers judged between two looks at the clock

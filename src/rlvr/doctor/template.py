@@ -6,11 +6,11 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+from rlvr.assemble import Setup
 from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import Patient
 from rlvr.engine.renderer import THINK, TemplateError
 from rlvr.records import Task
-from rlvr.run import Setup
 
 _THOUGHT = re.compile(rf"{THINK[0]}.*?{THINK[1]}", re.DOTALL)
 

@@ -198,7 +198,7 @@ def _update(lm: LanguageModel, rows: int, prompt: int, new: int, temperature: fl
         at = torch.zeros_like(row)
         h = lm.hidden(ids, torch.zeros(rows))[row, at]
         kept = living.now - before
-        logp, entropy, _ = lm.logp_entropy(h, ids[row, at], temperature)
+        logp, _, _ = lm.logp_entropy(h, ids[row, at], temperature)
         logp.sum().backward()
     return living.most, kept
 
@@ -260,7 +260,12 @@ def memory_table(recipe: Recipe, models: set[str]) -> str:
     title = (
         f"memory, estimated for rows of {e.prompt} + {e.new} tokens (prompts are a guess), beyond the program itself:"
     )
-    return "\n".join([title, *(f"  {name:<14} {size:>12}  {text}".rstrip() for name, size, text in lines)])
+    told = [title, *(f"  {name:<14} {size:>12}  {text}".rstrip() for name, size, text in lines)]
+    if not _on_gpu(recipe):  # measured: 1.3 to 4 times, benchmarks/results/memory.json
+        told.append(
+            "  On a CPU, glibc also keeps what was freed; MALLOC_MMAP_THRESHOLD_=65536 in the environment avoids it."
+        )
+    return "\n".join(told)
 
 
 def _shown(size: int) -> str:

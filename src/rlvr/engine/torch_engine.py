@@ -243,9 +243,9 @@ class TorchEngine:
             alone = len(part) == 1
             unit = f"one row of {longest} tokens" if alone else f"a {together} of {len(part)} rows, which stay together"
             raise OutOfMemory(
-                f"{what}: memory does not hold {unit}. Lower {'' if alone else 'group_size or '}max_tokens, keep prompts "
-                'short, set gradient_checkpointing = true or dtype = "bfloat16", add a table [lora], or take a smaller '
-                "model"
+                f"{what}: memory does not hold {unit}. Lower {'' if alone else 'group_size or '}max_tokens, keep "
+                'prompts short, set gradient_checkpointing = true or dtype = "bfloat16", add a table [lora], or take a '
+                "smaller model"
             )
         before, self.token_budget = self.token_budget, max(1, min(self.token_budget, len(part) * longest) // 2)
         log.warning(

@@ -23,6 +23,7 @@ from rlvr.verify.math.nodes import Call, Const, Dec, Degree, Exact, Neg, Node, N
 FIRST_PRECISION = 256  # bits
 GUARD = 192  # bits beyond the span of what occurs: 58 digits, of which 32 bits may be rounding
 _TRIES = 10
+_LARGEST_KEY = 500  # binary exponent; squares of keys are still doubles
 _DISCRETE = frozenset(["factorial", "binom", "gcd", "lcm"])
 _BENT = frozenset(["abs", "root", "sgn", "max", "min", "floor", "ceil", "mod"])
 _DOUBLE = 15  # decimal digits that a double always holds; it prints up to 17
@@ -185,9 +186,10 @@ class Bench:
             point = next(self.points(occurs)) if occurs.names else {}
             field = Field(64, self.budget)
             value = field.float(self.at(field, point)(node))
-            parts = [libmp.to_float(p) for p in (value if len(value) == 2 else (value,))]
-            return complex(*parts)
-        except (Undefined, OverflowError):
+            if field.magnitude(value) > _LARGEST_KEY:
+                return None
+            return complex(*(libmp.to_float(part) for part in (value if len(value) == 2 else (value,))))
+        except Undefined:
             return None
 
     # Formulas with variables

@@ -116,7 +116,7 @@ def based(p: Parser, digits: str) -> Node:
     p.expect("_")
     name = p.raw().strip("()")
     base = int(name) if name.isdigit() and name.isascii() and len(name) <= 2 else _BASES.get(name.lower(), 0)
-    if not 2 <= base <= 36 or any(int(d, 36) >= base for d in digits):
+    if not (2 <= base <= 36 and digits.isalnum()) or any(int(d, 36) >= base for d in digits):
         raise Fault("unparsable", f"{digits}_{name} is no number")
     return Based(digits.lstrip("0").upper() or "0", base)
 

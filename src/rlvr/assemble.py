@@ -1,0 +1,246 @@
+"""From a recipe to the parts of a run: plan, tasks, model, sampler, verifier, and the loop that holds them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlvr.engine import lora
+from rlvr.engine.critic import Critic
+from rlvr.engine.load import Loaded, load_model
+from rlvr.engine.model import LanguageModel, recompute_layers
+from rlvr.engine.protocol import Limits
+from rlvr.engine.renderer import Renderer
+from rlvr.engine.sampler import TorchSampler
+from rlvr.engine.torch_engine import Optim, TorchEngine
+from rlvr.evaluate.measure import Measured, measure
+from rlvr.loop import Settings, Training
+from rlvr.method import Method
+from rlvr.plan import Plan
+from rlvr.recipe import Recipe
+from rlvr.records import Rollout, Task, Verdict, mix
+from rlvr.registry import get
+from rlvr.reward.pays import Part, Pays
+from rlvr.stacking import build_method, parameters
+from rlvr.verify.judge import judge
+from rlvr.verify.own import Own
+from rlvr.verify.spec import verifier_from
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+# Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each
+# dtype shows in health.
+GAP_LIMITS = {"float32": 1e-2, "float64": 1e-6, "bfloat16": 0.2, "float16": 0.05}
+
+
+@dataclass
+class Setup:
+    """Everything that a run or an evaluation needs, built from a recipe."""
+
+    recipe: Recipe
+    loaded: Loaded
+    lm: LanguageModel
+    renderer: Renderer
+    sampler: TorchSampler
+    verifier: Any
+    train_tasks: Sequence[Task]
+    eval_tasks: Sequence[Task]
+    limits: Limits
+    evaluations: dict[str, Any] = field(default_factory=dict)
+
+    def judge(self, items: Sequence[tuple[Rollout, Task]]) -> Sequence[Verdict]:
+        return judge(self.verifier, items)
+
+    def measure(self, told: Callable[[int], None] = lambda done: None) -> Measured:
+        chosen = self.recipe.eval
+        warm = self.limits.temperature if chosen.temperature is None else chosen.temperature
+        return measure(
+            self.sampler,
+            self.renderer,
+            self.judge,
+            self.eval_tasks,
+            chosen.k,
+            replace(self.limits, temperature=warm, want=frozenset()),
+            self.loaded.stop_ids,
+            self.recipe.seed,
+            told=told,
+        )
+
+
+def plan_of(recipe: Recipe, method: Method | None = None, verifier: Any = None) -> Plan:
+    """The plan that a recipe asks for. `method` and `verifier` stand in for the recipe's."""
+    stack = method if method is not None else build_method(recipe.method, recipe.papers)
+    pays = recipe.pays
+    parts = tuple(Part(name, weight) for name, weight in sorted(recipe.parts.items()))
+    checked = verifier if verifier is not None else recipe.verifier
+    return stack.plan(
+        recipe.max_tokens,
+        verify=Own() if checked is None else verifier_from(checked),
+        reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts),
+    )
+
+
+def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Training and evaluation tasks. A source with the arguments `n` and `split` makes both; from any other a share is
+    held out."""
+    source = dict(recipe.tasks)
+    name = source.pop("name")
+    make = get("tasks", name)
+    n = recipe.eval.problems
+    if recipe.eval.tasks is not None:
+        other = dict(recipe.eval.tasks)
+        evaluated = get("tasks", other.pop("name"))(**other)
+        return make(**source), evaluated[:n]
+    if {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
+        return make(**source), make(**{**source, "n": n, "split": "eval"})
+    every = make(**source)
+    order = sorted(
+        every, key=lambda t: mix(0, "holdout", t.id)
+    )  # does not depend on the seed: seeds share the held-out tasks
+    held = min(n, round(len(every) * recipe.eval.holdout))
+    return order[held:], order[:held]
+
+
+def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
+    """Text prompts put into the recipe's template."""
+    if template is None:
+        return tasks
+    put = lambda t: replace(t, prompt=template.replace("{prompt}", t.prompt)) if isinstance(t.prompt, str) else t  # noqa: E731
+    return [put(t) for t in tasks]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A recipe's tasks, and the verifier that judges them. Prompts are as the source has them."""
+
+    verifier: Any
+    train: Sequence[Task]
+    evaluate: Sequence[Task]
+
+
+def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) -> Asked:
+    """Tasks (or those of `tasks`, which stand in for the recipe's) and the plan's verifier. Loads no model. Raises
+    ValueError where a task has no verifier."""
+    if tasks is None:
+        train, evaluated = tasks_of(recipe)
+    else:
+        held = min(recipe.eval.problems, round(len(tasks) * recipe.eval.holdout))
+        train, evaluated = list(tasks)[held:], list(tasks)[:held]
+    verifier = plan.at(plan.start()).stack.one("verify")
+    if verifier != Own():  # it was named on purpose, so it judges every task
+        train, evaluated = ([replace(t, verifier=None) for t in some] for some in (train, evaluated))
+    elif (lacking := next((t.id for t in (*train, *evaluated) if t.verifier is None), None)) is not None:
+        raise ValueError(
+            f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to the recipe'
+        )
+    return Asked(verifier, train, evaluated)
+
+
+def set_up(
+    recipe: Recipe,
+    plan: Plan,
+    tasks: Sequence[Task] | None = None,
+    model: Any = None,
+    want: frozenset[str] = frozenset(),
+    asked: Asked | None = None,
+    adapter: Path | None = None,
+) -> Setup:
+    """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks`, `model` and `asked`
+    stand in for the recipe's; `adapter` is a saved one to start from."""
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    asked = asked or asked_by(recipe, plan, tasks)
+    loaded = _adapted(recipe, _load(recipe, model or recipe.model), adapter)
+    if recipe.gradient_checkpointing:
+        recompute_layers(loaded.model)
+    lm = LanguageModel(loaded.model)
+    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
+    return Setup(
+        recipe,
+        loaded,
+        lm,
+        renderer,
+        TorchSampler(lm, recipe.slots),
+        asked.verifier,
+        templated(asked.train, recipe.prompt),
+        templated(asked.evaluate, recipe.prompt),
+        Limits(recipe.max_tokens, recipe.temperature, recipe.top_p, recipe.top_k, want),
+    )
+
+
+def _load(recipe: Recipe, model: Any) -> Loaded:
+    return model if isinstance(model, Loaded) else load_model(model, recipe.dtype, recipe.device)
+
+
+def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
+    """The model as the recipe trains it: as it is, or with an adapter in it."""
+    chosen = recipe.lora
+    if chosen is None:
+        lora.refuse_adapted(loaded.model)
+        return loaded
+    seed = mix(recipe.seed, "lora")
+    model = lora.add(loaded.model, chosen.rank, chosen.alpha, chosen.targets, seed, base=loaded.name)
+    if adapter is not None:
+        lora.load_adapter(model, adapter)
+    return replace(loaded, model=model)
+
+
+def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> Training:
+    """The loop's parts. `origin`: the model that the run began with, where the policy has moved on since (a resumed
+    run's reference is that one); None: the policy as it is."""
+    recipe = setup.recipe
+    optim = Optim(
+        recipe.lr,
+        (recipe.betas[0], recipe.betas[1]),
+        recipe.weight_decay,
+        recipe.warmup_steps,
+        recipe.schedule,
+        recipe.steps * recipe.updates_per_batch * recipe.epochs,
+        max_grad_norm=recipe.max_grad_norm,
+    )
+    models: dict[str, LanguageModel | Critic] = {"policy": setup.lm}
+    optims = {"policy": optim}
+    if "reference" in plan.models and recipe.lora:
+        models["reference"] = setup.lm.inside(partial(lora.off, setup.lm.model))
+    elif "reference" in plan.models:
+        began = setup.loaded if origin is None else _load(recipe, origin)
+        models["reference"] = LanguageModel(copy.deepcopy(began.model).requires_grad_(False))
+    if "critic" in plan.models:
+        models["critic"] = Critic(setup.lm)
+        optims["critic"] = replace(optim, lr=recipe.lr if recipe.critic_lr is None else recipe.critic_lr)
+    engine = TorchEngine(models, optims, setup.sampler, recipe.token_budget, recipe.temperature)
+    for running in plan.phases.values():
+        engine.require(running)
+    first = plan.at(plan.start()).stack
+    by_id = {t.id: t for t in setup.train_tasks}
+    if len(by_id) < len(setup.train_tasks):
+        raise ValueError("two tasks have the same id; ids tell tasks apart, so each needs its own")
+    return Training(
+        plan,
+        engine,
+        setup.renderer,
+        by_id,
+        first.one("select").start([t.public() for t in setup.train_tasks], recipe.seed),
+        setup.judge,
+        setup.limits,
+        setup.loaded.stop_ids,
+        Settings(
+            recipe.steps,
+            recipe.prompts_per_step,
+            recipe.group_size,
+            recipe.updates_per_batch,
+            recipe.epochs,
+            recipe.max_refills,
+            recipe.unknown_limit,
+            GAP_LIMITS[recipe.dtype] if recipe.gap_limit is None else recipe.gap_limit,
+            recipe.rollouts_every,
+            recipe.seed,
+        ),
+        folder,
+        dtype=torch.float64 if recipe.dtype == "float64" else torch.float32,
+    )
