@@ -1,11 +1,12 @@
 """Is the memory estimate true? Trains models of three sizes and holds their measured peaks against it.
 
-    python benchmarks/memory.py --out benchmarks/results/memory.json [--only nano]
+    python benchmarks/memory.py --out benchmarks/results/memory.json [--only nano] [--kinds "full;lora"]
 
-One thread on a CPU. Each case runs in a process of its own: it trains a tiny model for a step, so that libraries and
-their buffers are there, gives freed memory back (malloc_trim), and notes the resident memory. Then it loads the model,
-resets the kernel's peak (/proc/self/clear_refs), trains two steps and reads the peak (VmHWM). Measured is the
-difference. No answer ends early, so that rows are as long as the estimate takes them to be.
+Cases that are measured take the place of those in the file, the others stay. smollm2 must have been added before (rlvr
+models add smollm2). One thread on a CPU. Each case runs in a process of its own: it trains a tiny model for a step, so
+that libraries and their buffers are there, gives freed memory back (malloc_trim), and notes the resident memory. Then
+it loads the model, resets the kernel's peak (/proc/self/clear_refs), trains two steps and reads the peak (VmHWM).
+Measured is the difference. No answer ends early, so that rows are as long as the estimate takes them to be.
 
 Each case is measured twice. `measured`: every block above 64 KiB is asked of the kernel and given back at once
 (MALLOC_MMAP_THRESHOLD_=65536), so that the peak is what is alive, which is what the estimate speaks of. `usual`: as
@@ -26,10 +27,19 @@ import tempfile
 import time
 import zlib
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-SMALL = {"prompts_per_step": 4, "group_size": 4, "steps": 2, "doctor": False, "threads": 1, "eval": {"problems": 0}}
+SMALL = {
+    "prompts_per_step": 4,
+    "group_size": 4,
+    "steps": 2,
+    "as_chat": False,
+    "doctor": False,
+    "threads": 1,
+    "eval": {"problems": 0},
+}
 SIZES: dict[str, dict[str, Any]] = {
     "nano": {**SMALL, "group_size": 64, "max_tokens": 40, "token_budget": 8192},
     "random-14M": {**SMALL, "group_size": 16, "max_tokens": 40, "token_budget": 2048},
@@ -48,10 +58,10 @@ PROMPT = "0123456789+" * 4  # as long for every task: rows are as long as the es
 def child(size: str, kind: str) -> dict[str, Any]:
     import torch
 
+    from rlvr.assemble import plan_of, set_up, training_of
     from rlvr.engine.load import find_config, load_model
     from rlvr.engine.memory import estimate
     from rlvr.recipe import make_recipe
-    from rlvr.run import plan_of, set_up, training_of
 
     def trained(recipe: Any, model: Any) -> tuple[Any, list[int]]:
         """A training, ready to run, of a model that never stops; and the lengths of its prompts."""
@@ -126,6 +136,11 @@ def measured(size: str, kind: str, environment: dict[str, str]) -> dict[str, Any
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def about() -> dict[str, Any]:
+    packages = {name: version(name) for name in ("torch", "transformers", "peft")}
+    return {**packages, "python": platform.python_version(), "machine": platform.machine(), "threads": 1}
+
+
 def status(key: str) -> int:
     """Bytes, from the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -142,28 +157,18 @@ def main() -> None:
     if given.child:
         print(json.dumps(child(*given.child)))
         return
-    cases = []
+    cases = json.loads(given.out.read_text())["cases"] if given.out and given.out.exists() else []
     for size in given.only.split(","):
         for kind in given.kinds.split(";"):
             case, usual = measured(size, kind, {"MALLOC_MMAP_THRESHOLD_": "65536"}), measured(size, kind, {})
             case |= {"usual": usual["measured"], "usual_seconds": usual["seconds"]}
             case["ratio"] = round(case["estimated"] / case["measured"], 3)
-            cases.append(case)
+            cases = [c for c in cases if (c["model"], c["kind"]) != (size, kind)] + [case]
             sizes = "  ".join(f"{k} {case[k] / 2**20:8.1f} MiB" for k in ("estimated", "measured", "usual"))
             print(f"{size:<11} {kind:<17} {sizes}  estimated/measured {case['ratio']:.3f}", flush=True)
-    if given.out:
-        import torch
-        import transformers
-
-        about = {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "threads": 1,
-        }
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps({"about": about, "cases": cases}, indent=1) + "\n")
+            if given.out:
+                given.out.parent.mkdir(parents=True, exist_ok=True)
+                given.out.write_text(json.dumps({"about": about(), "cases": cases}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

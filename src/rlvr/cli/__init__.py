@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, train
+from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, train, verify_command
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -26,6 +26,7 @@ app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
 app.command("report")(report.report)
 app.command("export")(export.export)
+app.command("verify")(verify_command.verify)
 app.command("list")(names.list_)
 app.command("explain")(names.explain)
 app.command("check")(check.check)

@@ -33,6 +33,11 @@ _GROUPED = re.compile(r"-?[1-9][0-9]{0,2}(?:,[0-9]{3})+")
 _SCIENTIFIC = re.compile(r"-?[0-9]{1,20}[eE][+-][0-9]{1,3}")
 _MACRO = re.compile(r"\\(?:[A-Za-z]+\*?|.)", re.DOTALL)
 _LETTERS = re.compile(r"[A-Za-z]{2}")
+_SETTING = frozenset(
+    ["text", "textbf", "textit", "textrm", "mathrm", "mathbf", "mbox", "left", "right", "quad", "bf", "rm"]
+)
+_PUNCTUATION = frozenset(",;:(){}'") | {"{{", "}}"}
+_UNPUNCTUATED = str.maketrans(dict.fromkeys(".,;:(){}'\"$", " "))
 _LONGEST_LABEL = 6  # words before = or :
 _CARDINALS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -94,8 +99,15 @@ def _is_prose(text: str) -> bool:
 
 
 def plain_words(text: str) -> str:
-    """The letters and digits of a text in lower case, one space between words; without macros and punctuation."""
-    return " ".join(re.findall(r"[^\W_]+", _MACRO.sub(" ", text).casefold()))
+    """A text in lower case, one space between words, without punctuation and the macros that only set text."""
+    text = _MACRO.sub(lambda m: " " if m[0][1:] in _SETTING or not m[0][1:].isalpha() else f" {m[0][1:]} ", text)
+    return " ".join(text.casefold().translate(_UNPUNCTUATED).split()).rstrip("!? ")
+
+
+def _words_of(found: Sequence[Token]) -> str:
+    """As `plain_words`, of tokens: signs have one spelling there."""
+    kept = [token.value or token.kind for token in found if token.kind not in _PUNCTUATION]
+    return " ".join(kept).casefold().rstrip("! ")
 
 
 def _statement(text: str, found: list[Token], thousands: bool) -> Node:
@@ -121,7 +133,7 @@ def _words(text: str, found: list[Token]) -> Node:
             return Labelled((name,), _listed(found[i + 1 :]))
         if token.kind not in ("w", "v", "f", "c"):
             break
-    words = plain_words(text)
+    words = _words_of(found)
     if words in _CARDINALS:
         return Either((Num(_CARDINALS.index(words)), Text(words, text)))
     return Set(()) if words in _EMPTY else Text(words, text)
