@@ -92,7 +92,7 @@ def as_markdown(audits: Sequence[Verdicts], level: int = 2) -> str:
     out = []
     for name, group in by_corpus(audits).items():
         facts = corpus_facts(group[0].corpus)
-        out.append(f"{'#' * level} {_title(name)}")
+        out.append(f"{'#' * level} {corpus_title(name)}")
         out.append(
             f"{facts['pairs']} pairs (seed {facts['seed']}, digest {facts['digest']}): "
             f"{facts.get('same', 0)} the same, {facts.get('different', 0)} different, "
@@ -104,7 +104,7 @@ def as_markdown(audits: Sequence[Verdicts], level: int = 2) -> str:
     return "\n\n".join(out) + "\n"
 
 
-def _title(corpus: str) -> str:
+def corpus_title(corpus: str) -> str:
     titles = {"math": "Mathematics", "numbers": "Numbers", "choice": "Letters of a choice", "json": "JSON"}
     return titles.get(corpus, "Golds of a file")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from rlvr.audit.document import by_corpus, corpus_facts
+from rlvr.audit.document import by_corpus, corpus_facts, corpus_title
 from rlvr.audit.run import Verdicts
 from rlvr.audit.summary import in_contract, judged, summary
 from rlvr.audit.tables import tables
@@ -20,6 +21,7 @@ from rlvr.report.text import percent, visible
 
 LEFT, BAR, GAP, WIDE = 190, 13, 6, 420  # of the bars, in pixels
 MOST_CURVES = 6
+_BARS = "Right answers rejected (dark) and not judged (light)"
 
 
 def page(audits: Sequence[Verdicts], title: str) -> str:
@@ -31,7 +33,7 @@ def page(audits: Sequence[Verdicts], title: str) -> str:
         chart = _ladder(group)
         groups.append(
             {
-                "name": name,
+                "name": corpus_title(name),
                 "facts": {k: str(facts[k]) for k in ("pairs", "seed", "digest", "left_out_as_duplicates")},
                 "bars": [{"title": t, "svg": Markup(svg)} for t, svg in _bars(group)],
                 "chart": figure(chart, len(charts)) if chart else None,
@@ -44,8 +46,13 @@ def page(audits: Sequence[Verdicts], title: str) -> str:
 
 
 def _shown(table: Any) -> dict[str, Any]:
-    rows = [[visible(cell) for cell in row] for row in table.rows]
+    rows = [[_cell(cell) for cell in row] for row in table.rows]
     return {"key": table.key, "title": table.title, "note": table.note, "columns": table.columns, "rows": rows}
+
+
+def _cell(text: str) -> Markup:
+    """Escaped, with what stands in code marks as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(visible(text))))
 
 
 def _bars(group: Sequence[Verdicts]) -> list[tuple[str, str]]:
@@ -53,13 +60,13 @@ def _bars(group: Sequence[Verdicts]) -> list[tuple[str, str]]:
     if len(group) > 1:
         whole = [(v.name, summary(v)) for v in group]
         rows = [(name, s.rejected / s.equal, s.failed / s.equal) for name, s in whole if s.equal]
-        return [("Right answers rejected (dark) and not judged (light), in contract", bars(rows))]
+        return [(f"{_BARS}, in contract", bars(rows))]
     found: dict[str, list[str]] = {}
     for p, r in judged(group[0]):
         if p.part == "pairs" and p.equal and in_contract(p):
             found.setdefault(p.category, []).append(r.outcome)
     rows = [(c, o.count("reject") / len(o), o.count("failure") / len(o)) for c, o in sorted(found.items())]
-    return [("Right answers rejected (dark) and not judged (light), by rewrite", bars(rows))]
+    return [(f"{_BARS}, by rewrite", bars(rows))]
 
 
 def bars(rows: Sequence[tuple[str, float, float]]) -> str:
@@ -84,7 +91,7 @@ def bars(rows: Sequence[tuple[str, float, float]]) -> str:
 
 
 def _ladder(group: Sequence[Verdicts]) -> Chart | None:
-    """Share of n +- 1 accepted for n, over the size of n; those verifiers first that accept any."""
+    """Share of n +- 1 accepted for n, over the size of n; those verifiers first that accept any. None where no one does."""
     curves = []
     for v in group:
         rows = [(p, r) for p, r in judged(v) if p.part == "ladder" and p.decade is not None]
@@ -97,4 +104,6 @@ def _ladder(group: Sequence[Verdicts]) -> Chart | None:
             curves.append((v.name, np.array(sizes, float), np.array(shares)))
     curves.sort(key=lambda c: -float(c[2].max()))
     series = tuple(Series(visible(n), x, y, i, dashed=True) for i, (n, x, y) in enumerate(curves[:MOST_CURVES]))
-    return Chart("Off by one accepted, by power of ten", series, form="percent", smoothed=False) if series else None
+    if not any(s.y.any() for s in series):
+        return None
+    return Chart("Off by one accepted, by power of ten", series, form="percent", smoothed=False)

@@ -25,6 +25,7 @@ from rlvr.verify.math.nodes import (
 )
 from rlvr.verify.math.parser import Parser
 from rlvr.verify.math.relations import combined, settled
+from rlvr.verify.math.units import DENIALS
 
 _TIME = re.compile(
     r"([0-9]{1,2})(?::([0-5][0-9]))?(?::([0-5][0-9]))?\s*(?:\\text\{)?\s*([ap])?\.?\s?(m)?\.?\s*\}?", re.IGNORECASE
@@ -128,6 +129,8 @@ def _statement(text: str, found: list[Token], thousands: bool) -> Node:
 def _words(text: str, found: list[Token]) -> Node:
     """A text that begins with a word: `Tuesday`, or a label and its value: `Area = 5`."""
     for i, token in enumerate(found[: _LONGEST_LABEL + 1]):
+        if token.value.lower() in DENIALS:
+            break  # "not equal: 5"
         if token.kind in ("=", ":") and i + 1 < len(found):
             name = " ".join(t.value for t in found[:i]).casefold()
             return Labelled((name,), _listed(found[i + 1 :]))

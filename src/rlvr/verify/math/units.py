@@ -60,16 +60,24 @@ def _table() -> dict[str, Unit]:
 UNITS = _table()
 DEGREE = Unit((("angle", 1),), Fraction(1, 180), 1)
 SINGLE_LETTERS = frozenset(name for name in UNITS if len(name) == 1)
-SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_PARTS = "half halves third thirds fourth fourths quarter quarters fifth fifths eighth eighths tenth tenths"
+SCALES: dict[str, int | Fraction] = {
+    "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12,
+    "hundredth": Fraction(1, 100), "hundredths": Fraction(1, 100), "thousandth": Fraction(1, 1000),
+    "thousandths": Fraction(1, 1000),
+    **dict(zip(_PARTS.split(" "), (Fraction(1, n) for n in (2, 2, 3, 3, 4, 4, 4, 4, 5, 5, 8, 8, 10, 10)))),
+}  # fmt: skip
+DENIALS = words("not no never wrong incorrect false isn aren cannot except neither nor")
 # Behind a number these do not count what is counted: they take it back, hedge it or go on talking.
 TALK = words(
     "is are was were be been am not no nor isn aren never none nothing wrong incorrect false true right "
     "correct maybe perhaps probably possibly approximately about around roughly nearly almost unless "
     "except but because so since if then than that this these those it its they he she we you i would "
     "could should might may can cannot will do does did don to from with without for by as at on of or "
-    "and the a an in into up down off plus minus times divided over under more less greater fewer least "
+    "and the a an in into up down off plus minus divided over under more less greater fewer least "
     "most only also both either neither each some any all least other when where which who what why how "
-    "here there again wait actually hmm sorry sure answer unknown"
+    "here there again wait actually hmm sorry sure answer unknown squared cubed factorial negative opposite "
+    "inverse reciprocal below above mod choose half"
 )
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 
