@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.cli import main
 
-VERBS = ("train", "eval", "report", "list", "explain", "check", "doctor", "new", "models")
+VERBS = ("train", "eval", "report", "export", "list", "explain", "check", "doctor", "new", "models")
 
 
 @dataclass
@@ -273,7 +273,7 @@ def test_explain_shows_everything_that_has_the_name(rlvr):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("recipe", "updates_per_batch  1 "),
+        ("recipe", "gradient_checkpointing  false "),
         ("updates_per_batch", "optimiser steps that a batch is cut into"),
         ("pays", "pays.truncated"),
         ("slots", "reshape: changes to the advantage, by rank"),

@@ -91,7 +91,7 @@ def bars(rows: Sequence[tuple[str, float, float]]) -> str:
 
 
 def _ladder(group: Sequence[Verdicts]) -> Chart | None:
-    """Share of n +- 1 accepted for n, over the size of n; those verifiers first that accept any. None where no one does."""
+    """Share of n + 1 and n - 1 accepted for n, by size; None where nobody accepts any."""
     curves = []
     for v in group:
         rows = [(p, r) for p, r in judged(v) if p.part == "ladder" and p.decade is not None]
