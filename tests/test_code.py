@@ -86,16 +86,30 @@ def test_processes_that_hide_from_signals_end_with_the_run(box: LocalSandbox) ->
     before = children.read_text() if children.exists() else ""
     found = box.run(Job(code, limits=Limits(seconds=0.5, processes=4)))
     assert found.status == CASES["C10"]["expected"]["status"]
-    left = []
+    assert nested_descendants() == []
+    assert not children.exists() or children.read_text() == before
+
+
+def nested_descendants() -> list[str]:
+    """Our own processes in a pid namespace below the zygote's; other tests may have theirs."""
+    parents, nested = {}, []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        status = Path(f"/proc/{pid}/status")
         try:
-            if "NSpid" in (text := status.read_text()) and len(text.split("NSpid:")[1].split("\n")[0].split()) > 2:
-                left.append(pid)  # a process in a pid namespace below the zygote's
+            text = Path(f"/proc/{pid}/status").read_text()
         except OSError:
             continue
-    assert left == []
-    assert not children.exists() or children.read_text() == before
+        parents[pid] = text.split("PPid:")[1].split()[0]
+        if "NSpid" in text and len(text.split("NSpid:")[1].split("\n")[0].split()) > 2:
+            nested.append(pid)
+
+    def ours(pid: str) -> bool:
+        while pid in parents:
+            if pid == str(os.getpid()):
+                return True
+            pid = parents[pid]
+        return False
+
+    return [pid for pid in nested if ours(pid)]
 
 
 def test_standard_streams_are_bytes(box: LocalSandbox) -> None:
@@ -495,9 +509,9 @@ def test_finding_a_block_is_linear() -> None:
         " " * 2_000_000,
         "```" + "a" * 2_000_000,
     ):
-        began = time.perf_counter()
+        began = time.process_time()
         last_block(text, ("python",))
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2
 
 
 def test_a_text_without_code_is_no_answer_and_a_fence_is_looked_into(box: LocalSandbox) -> None:

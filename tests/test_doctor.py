@@ -255,6 +255,12 @@ def test_a_gold_in_the_form_that_the_math_recipe_asks_for_is_right() -> None:
     )
 
 
+@pytest.mark.parametrize("method", ["+dapo", "+ppo", "+kl", "+sft"])
+def test_papers_of_other_kinds_are_healthy_on_the_quickstart(method: str, nano: Loaded) -> None:
+    """Groups that are dropped, a critic, a reference, and demonstrations that nobody sampled."""
+    assert examine(load_recipe("quickstart", method=method), model=nano).findings == ()
+
+
 # ---- what else it finds ------------------------------------------------------------------------------------
 def words(body: str) -> str:
     return f"def f(answer, gold):\n    return {body}\n"
@@ -283,6 +289,36 @@ def test_reward_functions_that_can_be_cheated_or_are_broken(name: str, body: str
     assert by_tasks(Patient(sound, plan_of(sound), asked_by(sound, plan_of(sound), QUESTIONS))) == []
 
 
+@pytest.mark.parametrize(
+    ("verifier", "answer"), [("instructions", [["no_such_check", {}]]), ("json_schema", {"pattern": "x"})]
+)
+def test_tests_that_cannot_be_read_are_golds_that_cannot_be_read(verifier: str, answer: Any) -> None:
+    chosen = recipe(verifier=verifier)
+    tasks = [Task(str(i), f"Do {i}.", answer=answer) for i in range(4)]
+    told = by_tasks(Patient(chosen, plan_of(chosen), asked_by(chosen, plan_of(chosen), tasks)))
+    assert [f.check for f in told] == ["gold_unreadable"]
+
+
+def test_a_task_that_names_no_verifier_that_there_is() -> None:
+    chosen = recipe()
+    tasks = [replace(t, verifier="nummeric") for t in QUESTIONS]
+    (broken,) = by_tasks(Patient(chosen, plan_of(chosen), asked_by(chosen, plan_of(chosen), tasks)))
+    assert broken.check == "verifier_broken"
+    assert "did you mean 'numeric'" in broken.says
+
+
+def test_what_a_renderer_or_a_verifier_may_raise_does_not_keep_a_run_from_going(
+    tmp_path: Path, nano: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlvr.doctor import columns
+
+    monkeypatch.setattr(columns, "swapped", lambda patient: 1 / 0)
+    run = train(small(), tmp_path / "run", sinks=("jsonl",), model=load_model("nano"))
+    assert run.summary["status"] == "finished"
+    events = (tmp_path / "run/events.jsonl").read_text()
+    assert "The doctor could not look this run over: ZeroDivisionError" in events
+
+
 def test_a_nested_box_verifier_is_stripped_twice() -> None:
     chosen = recipe(verifier="last_box(inner=last_box())")
     told = by_tasks(Patient(chosen, plan_of(chosen), asked_by(chosen, plan_of(chosen), QUESTIONS)))
@@ -308,16 +344,19 @@ def test_swapped_columns_of_words() -> None:
     assert "columns_swapped" in {f.check for f in told}
 
 
-def test_a_slow_verifier_costs_a_start_no_more_than_its_seconds(tmp_path: Path, nano: Loaded) -> None:
+def test_a_slow_verifier_costs_a_start_no_more_than_its_seconds(
+    tmp_path: Path, nano: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import time
 
-    chosen = recipe(verifier=written(tmp_path, "import time\n" + words("time.sleep(0.5) or answer == gold")))
+    monkeypatch.setattr("rlvr.doctor.examine.AT_START", (16, 0.5))  # in full it would ask over a hundred times
+    chosen = recipe(verifier=written(tmp_path, "import time\n" + words("time.sleep(0.1) or answer == gold")))
     plan = plan_of(chosen)
     asked = asked_by(chosen, plan)
     setup = set_up(chosen, plan, model=nano, asked=asked)
     began = time.monotonic()
     assert at_start(chosen, plan, asked, setup) == []
-    assert time.monotonic() - began < 12  # the budget, one round of eight answers, and a worker's start
+    assert time.monotonic() - began < 6  # the budget, one round of eight answers, and a worker's start
 
 
 def test_groups_of_one_are_silent_under_a_group_relative_method_only() -> None:

@@ -393,7 +393,8 @@ def test_the_worker_goes_with_its_verifier(write: Write) -> None:
 
 
 TRAINER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from rlvr.records import Task
 from rlvr.verify.function import Function
 from rlvr.verify.judge import judge
@@ -422,14 +423,14 @@ def busy_trainer(spec: str) -> tuple[subprocess.Popen[str], int]:
 def test_ctrl_c_stops_the_trainer_and_the_worker(write: Write) -> None:
     trainer, pid = busy_trainer(write(BUSY))
     trainer.send_signal(signal.SIGINT)
-    assert trainer.communicate(timeout=10)[0] == "stopped by hand\n"
+    assert trainer.communicate(timeout=60)[0] == "stopped by hand\n"
     assert eventually(lambda: not alive(pid))
 
 
 def test_a_busy_worker_does_not_outlive_a_killed_trainer(write: Write) -> None:
     trainer, pid = busy_trainer(write(BUSY))
     trainer.kill()
-    trainer.communicate(timeout=10)
+    trainer.communicate(timeout=60)
     assert eventually(lambda: not alive(pid))
 
 
@@ -458,6 +459,14 @@ def test_a_closures_system_exit_is_no_verdict() -> None:
 
 
 def test_ctrl_c_interrupts_a_closure() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        interrupted_closure()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupted_closure() -> None:
     def slow(answer: str, gold: str) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)

@@ -164,6 +164,6 @@ def test_every_check_is_linear() -> None:
     hostile += ["-" * 100_000, "Section" * 14_000, "***" * 33_000, '"' * 100_000, "\n" * 100_000, "1." * 50_000]
     for name, parameters, _, _ in EACH:
         for text in hostile:
-            began = time.perf_counter()
+            began = time.process_time()
             judged(text, (name, parameters))
-            assert time.perf_counter() - began < 0.5, (name, text[:9])
+            assert time.process_time() - began < 0.5, (name, text[:9])

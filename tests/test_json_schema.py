@@ -117,9 +117,9 @@ def test_checking_is_bounded() -> None:
         "$ref": "#/$defs/n0",
     }
     bomb["$defs"]["n20"] = False
-    began = time.perf_counter()
+    began = time.process_time()
     assert outcome(bomb, "1") == ("wrong", "over_limit")
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert outcome({"items": {"uniqueItems": True}}, json.dumps([[i] for i in range(9_000)]))[0] == "right"
 
 

@@ -76,9 +76,9 @@ def test_hostile_case_is_wrong_at_once(id: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     case = CASES[id]["input"]
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     assert outcome(Math(), case["response"], case["gold"])[0] == "wrong"
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
     assert tracemalloc.get_traced_memory()[1] < 20e6
     tracemalloc.stop()
     assert not list(tmp_path.iterdir())

@@ -228,7 +228,7 @@ def test_a_countdown_task_that_is_itself_broken_is_unknown(answer: object, meta:
 
 
 def test_hostile_countdown_answers_are_refused_at_once() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for text in (
         "(" * 10**6,
         "(" * 199,
@@ -240,7 +240,7 @@ def test_hostile_countdown_answers_are_refused_at_once() -> None:
         " " * 10**6 + "\x00",
     ):
         assert CountdownVerifier()(text, TASK).label == "wrong"
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_the_parser_agrees_with_python_on_random_strings() -> None:

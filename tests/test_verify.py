@@ -75,9 +75,9 @@ def test_every_gold_equals_itself_in_a_box() -> None:
 def test_hostile_boxes_are_wrong_at_once(id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     case = CASES[id]
-    began = time.perf_counter()
+    began = time.process_time()
     assert outcome(LastBox(), case["input"]["response"], case["input"]["gold"])[0] == "wrong"
-    assert time.perf_counter() - began < 0.1
+    assert time.process_time() - began < 0.1
     assert not list(tmp_path.iterdir())
 
 

@@ -143,7 +143,10 @@ def _doctor(recipe: Recipe, plan: Plan, asked: Asked, setup: Setup) -> list[str]
     """What is wrong at the start, in a sentence or two; told at once, for the first evaluation may take long."""
     from rlvr.doctor.examine import at_start
 
-    found = sorted(at_start(recipe, plan, asked, setup), key=lambda f: f.severity != "wrong")
+    try:
+        found = sorted(at_start(recipe, plan, asked, setup), key=lambda f: f.severity != "wrong")
+    except Exception as error:  # the boundary: somebody's verifier or template may do anything, and a run goes on
+        return [f"The doctor could not look this run over: {type(error).__name__}: {error}."]
     told = [str(finding) for finding in found[:2]]
     if len(found) > len(told):
         told.append(f"There are {len(found) - len(told)} more findings: rlvr doctor tells all.")

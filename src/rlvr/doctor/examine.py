@@ -21,6 +21,7 @@ from rlvr.metrics import Clock
 from rlvr.pack import pack
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
+from rlvr.registry import UnknownName
 from rlvr.verify.verifier import VerifierBroken
 
 Check = Callable[[Patient], Iterator[Finding]]
@@ -57,7 +58,7 @@ def by_tasks(patient: Patient) -> list[Finding]:
         found += parts.missing(patient, studied)
     except OutOfTime:
         pass
-    except VerifierBroken as error:
+    except (VerifierBroken, UnknownName, ValueError) as error:  # the latter two: a task names no verifier that there is
         found.append(Finding("verifier_broken", "wrong", f"{error}.", "Mend `verifier` before anything else."))
     return found
 

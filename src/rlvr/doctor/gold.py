@@ -24,6 +24,7 @@ COMPOSITES = frozenset({"all_of", "any_of", "weighted"})
 NETWORK = frozenset({"llm_judge", "rubric"})  # each question costs money
 # Verifiers whose gold is no answer but a test of one; only a demonstration says what would be right.
 TESTS = frozenset({"countdown", "code", "json_schema", "instructions", *NETWORK})
+ANY = "```python\nx = 1\n```"
 OPEN = frozenset({"function", "closure"})  # they may want any form
 # What a prompt says, and the form that it asks for with it. Marks first: `#### \\boxed{}` would be read by the mark.
 HINTS = (("marked", re.compile("####")), ("boxed", re.compile(r"\\boxed")), ("tagged", re.compile("<answer>")))
@@ -106,6 +107,9 @@ def _study(patient: Patient, verifier: Any, tasks: Sequence[Task]) -> Study:
                 last[i] = verdict
         if len(solved) == len(tasks):
             break
+    if not tried and start.kind in TESTS:  # whether the gold can be read shows with any answer
+        probed = patient.ask(verifier, [(ANY, task) for task in tasks])
+        last = {i: verdict for i, verdict in enumerate(probed) if not verdict.known}
     best = right.most_common(1)[0][0] if right else None
     return replace(start, form=best, right=frozenset(solved), last=last, tried=tuple(tried))
 
@@ -114,8 +118,6 @@ def _study(patient: Patient, verifier: Any, tasks: Sequence[Task]) -> Study:
 def golds(patient: Patient, studied: Sequence[Study]) -> Iterator[Finding]:
     """A gold that cannot be read, that gets no verdict, or that is wrong as its own answer."""
     for study in studied:
-        if not study.tried:
-            continue
         left = [i for i in range(len(study.tasks)) if i not in study.right and i in study.last]
         silent = [i for i in left if study.last[i].label == "unknown"]
         yield from _without_verdict(patient, study, silent)
