@@ -112,9 +112,26 @@ def _one(recipe: Recipe, folder: Path, title: str, resume: bool) -> None:
         if after := told.get("after", {}).get(name):
             rows = list(show.changes(before, after))
             typer.echo(f"{name}, before and after ({told['problems']} problems)\n{show.table(rows)}")
+    if solved := _solved(folder):
+        typer.echo(f"a problem that it failed and now solves\n{show.table(solved)}")
     typer.echo(f"report: {done.summary['report']}")
     if str(done.summary["status"]) != "finished":
         raise typer.Exit(1)
+
+
+def _solved(folder: Path) -> list[tuple[str, str]]:
+    """A problem that failed before and is solved now, with both answers; nothing where the run has none."""
+    from rlvr.report.store import read_json
+    from rlvr.report.text import short
+
+    told, _ = read_json(folder / "solved.json")
+    if not told:
+        return []
+    sides = [(when, told[when]) for when in ("before", "after")]
+    return [
+        ("asked", short(told["prompt"], 200)),
+        *((when, f"{short(side['text'], 200)}   ({side['share_right']:.0%} right)") for when, side in sides),
+    ]
 
 
 def _is_full(error: BaseException | None) -> bool:
