@@ -13,8 +13,8 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,17 @@ def half_a_file(rows: Any, path: Any = None, *more: Any, **kwargs: Any) -> None:
     Path(target).with_name(Path(target).name + ".half").write_bytes(b"PAR1 half a file")
 
 
-def sampling() -> None:
-    TorchSampler._step = after(20, TorchSampler._step)  # type: ignore[method-assign]
+def sampling(calls: int = 20) -> None:
+    TorchSampler._step = after(calls, TorchSampler._step)  # type: ignore[method-assign]
 
 
-def verifying() -> None:
-    rlvr.assemble.judge = after(3, rlvr.assemble.judge)  # type: ignore[assignment]
+def verifying(calls: int = 3) -> None:
+    rlvr.assemble.judge = after(calls, rlvr.assemble.judge)  # type: ignore[assignment]
 
 
-def updating() -> None:
+def updating(calls: int = 7) -> None:
     engine = rlvr.engine.torch_engine.TorchEngine
-    engine.update = after(7, engine.update)  # type: ignore[method-assign]
+    engine.update = after(calls, engine.update)  # type: ignore[method-assign]
 
 
 def saving_weights() -> None:
@@ -91,10 +91,14 @@ def saving_rollouts() -> None:
     rlvr.report.sink.write_rows = after(2, rlvr.report.sink.write_rows, half_a_file)
 
 
-MOMENTS = {f.__name__: f for f in (sampling, verifying, updating, saving_weights, saving_rollouts)}
+MOMENTS: dict[str, Callable[..., None]] = {
+    f.__name__: f for f in (sampling, verifying, updating, saving_weights, saving_rollouts)
+}
+# At most so many calls: what every step still to come is sure to make.
+AT_RANDOM = {"sampling": 6, "verifying": 1, "updating": 2}
 
 
-def child(folder: Path, resume: bool, moment: str | None) -> int:
+def child(folder: Path, resume: bool, moment: Callable[[], None] | None) -> int:
     """Fork; the child trains. Returns its process id."""
     pid = os.fork()
     if pid:
@@ -103,7 +107,7 @@ def child(folder: Path, resume: bool, moment: str | None) -> int:
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         if moment:
-            MOMENTS[moment]()
+            moment()
         rlvr.run.train(make_recipe(RECIPE), folder, sinks=("jsonl", "parquet"), resume=resume)
     except BaseException as error:
         print(f"child failed: {type(error).__name__}: {error}", file=sys.stderr)
@@ -111,19 +115,12 @@ def child(folder: Path, resume: bool, moment: str | None) -> int:
     os._exit(0)
 
 
-def finished(pid: int, seconds: float | None = None) -> bool:
-    """Wait for a child, killing it after `seconds`; whether it came to its own end."""
-    until = time.monotonic() + seconds if seconds is not None else None
-    while True:
-        got, status = os.waitpid(pid, os.WNOHANG)
-        if got:
-            if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 1:
-                raise SystemExit("a child failed for a reason of its own")
-            return os.WIFEXITED(status)
-        if until is not None and time.monotonic() > until:
-            os.kill(pid, signal.SIGKILL)
-            until = None
-        time.sleep(0.005)
+def finished(pid: int) -> bool:
+    """Wait for a child; whether it came to its own end."""
+    _, status = os.waitpid(pid, 0)
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 1:
+        raise SystemExit("a child failed for a reason of its own")
+    return os.WIFEXITED(status)
 
 
 def outcome(folder: Path) -> dict[str, Any]:
@@ -137,24 +134,23 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 
 def main(root: Path, moments: list[str]) -> None:
-    start = time.monotonic()
     assert finished(child(root / "straight", False, None))
-    took = time.monotonic() - start
     told: dict[str, Any] = {"straight": outcome(root / "straight"), "killed": {}, "kills": 0}
     noise = random.Random(0)
     for name in moments:
         folder = root / name
-        moment: str | None = name if name in MOMENTS else None
-        done, resume, tries = False, False, 0
+        deadly = 1 if name in MOMENTS else 2  # random moments come twice in a row
+        done, tries = False, 0
         while not done:
-            tries += 1
-            wait = noise.uniform(0.1, 0.9) * took if moment is None and tries <= 2 else None
-            done = finished(child(folder, resume, moment), wait)
+            moment: Callable[[], None] | None = None
+            if tries < deadly and name in MOMENTS:
+                moment = MOMENTS[name]
+            elif tries < deadly:
+                what, most = noise.choice(list(AT_RANDOM.items()))
+                moment = partial(MOMENTS[what], noise.randint(1, most))
+            done = finished(child(folder, bool(rlvr.checkpoint.checkpoints(folder)), moment))
             told["kills"] += not done
-            moment = None
-            resume = bool(rlvr.checkpoint.checkpoints(folder))
-            if not done and not resume and folder.exists():
-                (folder / "gone").mkdir(exist_ok=True)  # nothing to go on from: it starts again in the same folder
+            tries += 1
             if tries > 9:
                 raise SystemExit(f"{name}: does not finish")
         told["killed"][name] = outcome(folder)
