@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -148,7 +149,10 @@ def main(root: Path, moments: list[str]) -> None:
             elif tries < deadly:
                 what, most = noise.choice(list(AT_RANDOM.items()))
                 moment = partial(MOMENTS[what], noise.randint(1, most))
-            done = finished(child(folder, bool(rlvr.checkpoint.checkpoints(folder)), moment))
+            resume = bool(rlvr.checkpoint.checkpoints(folder))
+            if not resume:  # nothing to go on from: it starts again
+                shutil.rmtree(folder, ignore_errors=True)
+            done = finished(child(folder, resume, moment))
             told["kills"] += not done
             tries += 1
             if tries > 9:

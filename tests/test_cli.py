@@ -203,7 +203,7 @@ def test_a_run_is_never_written_over(rlvr, monkeypatch):
     said = rlvr("train", "quickstart", "--out", "full")
     assert (said.code, said.err) == (
         2,
-        "rlvr: full is not empty, and a run is never written over; give another --out\n",
+        "rlvr: full is not empty, and a run is never written over; give another folder, or resume it\n",
     )
     Path("empty").mkdir()
     assert rlvr("train", "quickstart", "--out", "empty").code == 0

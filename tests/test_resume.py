@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+import rlvr
 from rlvr.checkpoint import NoCheckpoint, checkpoints, newest
-from rlvr.recipe import make_recipe
+from rlvr.folder import FolderTaken, GivenInPython
+from rlvr.recipe import load_recipe, make_recipe
 from rlvr.run import train
+from rlvr.tasks.synthetic import running_sums
 
 HERE = Path(__file__).parent
 SMALL = {
@@ -125,3 +128,18 @@ def test_a_reseeded_step_needs_no_generator_state(tmp_path: Path) -> None:
     torch.randn(10)
     train(make_recipe({**SMALL, "steps": 2}), tmp_path / "b", sinks=())
     assert weights(tmp_path / "a") == weights(tmp_path / "b")
+
+
+def test_a_run_is_never_written_over_and_python_objects_are_not_forgotten(tmp_path: Path) -> None:
+    """What the folder's recipe does not hold is refused by name; with the same objects the run goes on to the same
+    bytes."""
+    tasks = running_sums(20, seed=3)
+    one = {k: v for k, v in SMALL.items() if k not in ("tasks", "model")} | {"checkpoint_every": 3, "sinks": ["jsonl"]}
+    rlvr.train("nano", tasks=tasks, out=str(tmp_path / "a"), **one)
+    before = weights(tmp_path / "a")
+    with pytest.raises(FolderTaken, match="never written over"):
+        rlvr.train("nano", tasks=tasks, out=str(tmp_path / "a"), **one)
+    with pytest.raises(GivenInPython, match="its own tasks"):
+        load_recipe(tmp_path / "a")
+    rlvr.train("nano", tasks=tasks, out=str(tmp_path / "a"), resume=True, **one)
+    assert weights(tmp_path / "a") == before

@@ -32,6 +32,7 @@ def train(
     verifier: Any = None,
     method: Method | str = "grpo",
     out: str | None = None,
+    resume: bool = False,
     **settings: Any,
 ) -> Run:
     """Train from Python. Loads torch when called.
@@ -39,7 +40,8 @@ def train(
     model: a bundled or added model's name, a folder, a hub id, or a `Loaded` of engine.load.
     tasks: Task objects, or a registered source or JSONL file by name. verifier: a spec such as "numeric", or a function
     of (answer, gold) that returns a number or bool; None: each task's own. method: a stack, as objects or as text.
-    settings: any key of a recipe (`rlvr explain recipe`), nested tables as dictionaries.
+    resume: go on with the run in `out`, given the same arguments. settings: any key of a recipe (`rlvr explain
+    recipe`), nested tables as dictionaries.
     """
     from pathlib import Path
 
@@ -60,4 +62,5 @@ def train(
         verifier=None if isinstance(verifier, str) else verifier,
         method=None if isinstance(method, str) else method,
         model=None if isinstance(model, str) else model,
+        resume=resume,
     )

@@ -117,7 +117,8 @@ class Training:
         self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)
-        if step in (1, self.settings.steps) or step % self.settings.rollouts_every == 0:
+        every = self.settings.rollouts_every
+        if step in (1, self.settings.steps) or (every and step % every == 0):
             self.show(step, seen, kept, batch)
         self.check_limits(step, seen, metrics)
         self.watch(step, metrics)

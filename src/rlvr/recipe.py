@@ -26,6 +26,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from rlvr import foreign, registry, toml
+from rlvr.folder import refuse_given
 from rlvr.stacking import Problem, StackError, argument_problems, parameters, parse_stack, read_stack
 
 CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
@@ -360,6 +361,7 @@ def load_recipe(
     round. Raises RecipeError with every problem.
     """
     file = find_recipe(path_or_name)
+    refuse_given(file.parent)
     try:
         text = file.read_text(encoding="utf-8")
         table = tomllib.loads(text)

@@ -20,6 +20,7 @@ from rlvr.engine import lora
 from rlvr.engine.load import save_model
 from rlvr.engine.memory import memory_table
 from rlvr.evaluate.measure import Measured
+from rlvr.folder import fresh, note_given
 from rlvr.loop import Stopped, Training
 from rlvr.method import Method
 from rlvr.plan import Plan
@@ -77,6 +78,8 @@ def train(
     recipe's limits end it too. Raises what a piece of the user's raises.
     """
     folder = out or Path("runs") / f"{title}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    if not resume:
+        fresh(folder)
     checkpoint = newest(folder) if resume else None
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
     plan = plan_of(recipe, method, verifier)
@@ -86,6 +89,7 @@ def train(
     setup = set_up(recipe, plan, model=began, want=frozenset({"entropy"}), asked=asked, adapter=adapter)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "recipe.toml", recipe.to_toml())
+    note_given(folder, {"tasks": tasks, "verifier": verifier, "method": method, "model": model})
     training = training_of(setup, plan, folder, (model or recipe.model) if checkpoint else None)
     notes = _doctor(recipe, plan, asked, setup) if recipe.doctor and not checkpoint else []
     if checkpoint:

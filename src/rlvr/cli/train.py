@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from rlvr.recipe import Recipe
 
 
-class FolderTaken(ValueError):
-    """A run is never written over."""
-
-
 class DiskFull(RuntimeError):
     """The run's folder takes no more; the message says what is safe and how to go on."""
 
@@ -62,6 +58,7 @@ def train(
     The folder holds recipe.toml (all settings), metrics.jsonl, rollouts/,
     model/ and report.html. "rlvr explain recipe" lists every key.
     """
+    from rlvr.folder import fresh
     from rlvr.recipe import find_recipe, load_recipe
 
     if (recipe is None) == (resume is None):
@@ -79,8 +76,8 @@ def train(
     file = find_recipe(recipe)
     title = file.parent.name if file.name == "recipe.toml" else file.stem
     folder = resume or out or Path("runs") / f"{title}-{datetime.now():%Y%m%d-%H%M%S}"
-    if resume is None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderTaken(f"{folder} is not empty, and a run is never written over; give another --out")
+    if resume is None:
+        fresh(folder)  # before anything heavy is loaded
     if seeds is None:
         _one(chosen, folder, title, resume=resume is not None)
         return

@@ -29,7 +29,7 @@ def judge(verifier: Verifier, items: Sequence[Pair]) -> list[Verdict]:
     waiting: dict[str | None, list[int]] = {}  # by the verifier's name; None is the run's own
     for i, (what, task) in enumerate(items):
         if isinstance(what, Rollout) and what.status in ("failed", "aborted"):
-            verdicts[i] = unknown(f"rollout_{what.status}")
+            verdicts[i] = unknown(f"rollout_{what.status}: {what.reason}" if what.reason else f"rollout_{what.status}")
         else:
             waiting.setdefault(task.verifier, []).append(i)
     for name, rows in waiting.items():
