@@ -346,6 +346,18 @@ def test_a_need_that_nobody_gives_is_named() -> None:
     running(grpo().firm("seg", ratio=Ratio("toy/start"), derive=EveryThird()))
 
 
+def test_needs_that_are_a_text_are_not_read_letter_by_letter() -> None:
+    @dataclass(frozen=True)
+    class Sloppy:
+        needs: ClassVar = "advantage"
+
+        def __call__(self, batch: Batch) -> Tensor:
+            return batch["advantage"]
+
+    with pytest.raises(TypeError, match=r"Sloppy.needs is the text 'advantage'; write a tuple"):
+        grpo().firm("x", reshape=Sloppy()).plan(reward=Pays())
+
+
 def test_pieces_that_wait_for_each_other_are_named() -> None:
     @dataclass(frozen=True)
     class A:

@@ -232,12 +232,14 @@ def _after_step(setup: Setup, folder: Path, step: int, metrics: dict[str, float]
 
 
 def _write_solved(folder: Path) -> None:
-    """One problem that failed before and is solved now: the one whose share of right samples rose most."""
+    """One problem that failed before (under half of its samples right) and is solved now (half or more): the one that
+    rose most."""
     before, after = ({row["task"]: row for row in read_lines(folder / f"eval-{when}.jsonl")[0]} for when in ENDS)
     pairs = [(before[task], row) for task, row in after.items() if task in before]
-    b, a = max(pairs, key=lambda p: p[1]["share_right"] - p[0]["share_right"], default=({}, {}))
-    if not pairs or a["share_right"] <= b["share_right"] or "right" not in a:
+    pairs = [(b, a) for b, a in pairs if b["share_right"] < 0.5 <= a["share_right"]]
+    if not pairs:
         return
+    b, a = max(pairs, key=lambda pair: pair[1]["share_right"] - pair[0]["share_right"])
     shown = lambda row, label: {**row.get(label, row.get("right", {})), "share_right": row["share_right"]}  # noqa: E731
     told = {key: a[key] for key in ("task", "prompt", "answer")}
     told |= {"before": shown(b, "wrong"), "after": shown(a, "right")}

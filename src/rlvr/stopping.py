@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks to stop after the present step, the second stops at once."""
+"""Ctrl-C, SIGTERM and a closed terminal: the first asks to stop after the present step, the second stops at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last: a terminal that was closed
 
 
 @contextmanager

@@ -134,7 +134,10 @@ AT_UPDATE = {"now_logp", "now_entropy", "now_slope"}
 def reads(piece: Any) -> set[str]:
     """Streams that a piece reads."""
     out: set[str] = set()
-    for need in getattr(piece, "needs", ()):
+    needs = getattr(piece, "needs", ())
+    if isinstance(needs, str):
+        raise TypeError(f"{type(piece).__name__}.needs is the text {needs!r}; write a tuple: needs = ({needs!r},)")
+    for need in needs:
         out |= set(need.gives) if isinstance(need, View) else {need}
     return out | {f.removeprefix("logp_at/") for f in getattr(piece, "reads", ()) if f.startswith("logp_at/")}
 

@@ -70,7 +70,7 @@ def estimates(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in told.items():
         if isinstance(value, list):
             mean, low, high = value
-            interval = "" if math.isnan(low) else f"   95% interval {low:.3f} .. {high:.3f}"
+            interval = "" if low is None or math.isnan(low) else f"   95% interval {low:.3f} .. {high:.3f}"
             yield name, f"{mean:.3f}{interval}"
         else:
             yield name, str(value)
@@ -82,8 +82,13 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tup
         if isinstance(value, list) and isinstance(after.get(name), list):
             yield (
                 name,
-                "  ->  ".join(f"{mean:.3f} ({low:.3f} .. {high:.3f})" for mean, low, high in (value, after[name])),
+                "  ->  ".join(_estimate(*side) for side in (value, after[name])),
             )
+
+
+def _estimate(mean: float, low: float | None, high: float | None) -> str:
+    """With its interval, where there are problems enough for one."""
+    return f"{mean:.3f}" if low is None or high is None else f"{mean:.3f} ({low:.3f} .. {high:.3f})"
 
 
 def as_json(value: Any) -> None:

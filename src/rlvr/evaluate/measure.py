@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,8 @@ class Measured:
 
     def told(self) -> dict[str, Any]:
         """For JSON: {"mean@8": [value, low, high], ..., "errors": samples without a verdict}."""
-        estimates = {name: [e.value, e.low, e.high] for name, e in self.summary.estimates.items()}
+        number = lambda x: x if math.isfinite(x) else None  # noqa: E731  (JSON has no nan: too few problems for an interval)
+        estimates = {n: [number(x) for x in (e.value, e.low, e.high)] for n, e in self.summary.estimates.items()}
         return {**estimates, "errors": self.summary.errors}
 
 
