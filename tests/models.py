@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rlvr.batch import Chains
 from rlvr.engine.model import LanguageModel
 
 
@@ -31,3 +32,10 @@ def tiny_llama(seed: int = 0, vocab: int = 17, dtype: torch.dtype = torch.float6
     )
     torch.manual_seed(seed)
     return LanguageModel(LlamaForCausalLM(config).to(dtype).eval())
+
+
+def every_token(ids: torch.Tensor) -> tuple[Chains, torch.Tensor]:
+    """Chains of rows ids [B, L], all tokens but the first of each trained, and their trained lengths."""
+    rows, n = ids.shape
+    at = torch.arange(1, n).repeat(rows)
+    return Chains(ids.flatten(), torch.full((rows,), n), at, torch.arange(rows) * n), torch.full((rows,), n - 1)

@@ -3,16 +3,17 @@
 import asyncio
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from models import tiny_llama
+from models import every_token, tiny_llama
 from test_lora import NoSampler, off_policy, rows
 from torch import Tensor
 
-from rlvr.batch import Batch
+from rlvr.batch import Batch, Chains
 from rlvr.engine.load import find_config
 from rlvr.engine.memory import OutOfMemory, estimate, memory_table, ran_out
 from rlvr.engine.model import LanguageModel
@@ -117,9 +118,11 @@ def test_what_a_real_forward_pass_leaves_to_the_backward_pass_is_what_was_counte
             found[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
         return x
 
-    ids = torch.full((8, 96), 5)
+    prompts = torch.tensor([5, 6]).repeat_interleave(4)[:, None].expand(8, 64)  # two groups of four
+    chains, length = every_token(torch.cat([prompts, torch.randint(3, 20, (8, 32))], 1))
+    chains = replace(chains, at=torch.arange(64, 96).repeat(8))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
-        h = lm.hidden(ids, torch.full((8,), 96))
+        h = lm.predicting(chains, torch.full_like(length, 32))
     picked = 8 * 32 * 96 * 4  # the states of the answers, which the head reads
     assert h.requires_grad
     assert e.activations == pytest.approx(sum(found.values()) + picked, rel=0.03)
@@ -188,8 +191,10 @@ def test_a_dry_run_prints_the_estimate_or_says_why_there_is_none(tmp_path: Path)
 
 # ---- when it runs out ------------------------------------------------------------------------------------
 class Small:
-    """A model on a machine that holds `most` padded tokens at a time, and by luck any number of them in its first
-    `lucky` passes."""
+    """A model on a machine that holds `most` tokens of whole rows at a time, and by luck any number of them in its
+    first `lucky` passes. It has no packed pass."""
+
+    packs = False
 
     def __init__(self, lm: LanguageModel, most: int, lucky: int = 0, cpu: bool = False):
         self.lm, self.most, self.lucky, self.cpu, self.asked = lm, most, lucky, cpu, list[int]()
@@ -197,13 +202,14 @@ class Small:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def hidden(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        self.asked.append(ids.numel())
-        if ids.numel() > self.most and len(self.asked) > self.lucky:
+    def predicting(self, chains: Chains, length: Tensor) -> Tensor:
+        size = len(length) * int(chains.lengths.max())
+        self.asked.append(size)
+        if size > self.most and len(self.asked) > self.lucky:
             if self.cpu:
                 raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate")
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-        return self.lm.hidden(ids, lengths)
+        return self.lm.predicting(chains, length)
 
 
 def engine(lm: Any, budget: int) -> TorchEngine:

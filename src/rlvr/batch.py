@@ -46,6 +46,32 @@ class Chains:
     def row(self, i: int) -> Tensor:
         return self.ids[self.starts[i] : self.starts[i] + self.lengths[i]]
 
+    def first(self, length: Tensor) -> Tensor:
+        """[R] the position of each row's first trained token, its whole length where it has none; `length` [R] are its
+        trained tokens."""
+        start = length.cumsum(0) - length
+        at = torch.cat([self.at, self.at.new_zeros(1)])[start]
+        return torch.where(length > 0, at, self.lengths)
+
+    def prefixes(self, rows: Tensor, size: Tensor) -> Tensor:
+        """[B] for each of these rows the first of them, an index into `rows`, that begins with the same `size` [B] ids."""
+        n, device = len(rows), rows.device
+        row = torch.repeat_interleave(torch.arange(n, device=device), size)
+        place = torch.arange(len(row), device=device) - (size.cumsum(0) - size)[row]
+        ids = self.ids[self.starts[rows][row] + place]
+        # 64-bit sums of odd products, wrapping: equal prefixes have equal sums; that equal sums have equal prefixes is
+        # looked at, id by id
+        terms = (ids + 1) * (place * 2 + 1) * -7046029254386353131
+        name = torch.zeros(n, dtype=torch.long, device=device).index_add_(0, row, terms ^ (terms >> 29))
+        _, inverse = torch.unique(torch.stack([size, name], 1), dim=0, return_inverse=True)
+        alone = torch.arange(n, device=device)
+        first = torch.full((n,), n, device=device).scatter_reduce_(0, inverse, alone, "amin")[inverse]
+        same = self.ids[self.starts[rows[first]][row] + place] == ids
+        wrong = torch.zeros(n, dtype=torch.bool, device=device).index_put_(
+            (row[~same],), torch.tensor(True, device=device)
+        )
+        return torch.where(wrong, alone, first)
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -301,6 +327,35 @@ class Batch:
                 current, grown = [], width[unit]
             current = current + members[unit]
             longest = grown
+        if current:
+            out.append(current)
+        return [rows[torch.tensor(part, device=rows.device)] for part in out]
+
+    def cut_packed(self, budget: int, together: str = "row", rows: Tensor | None = None) -> list[Tensor]:
+        """As `cut`, for a forward pass that pads nothing and computes a prompt once: tokens are counted as they are, a
+        prompt that rows share once a micro-batch, and rows that share one stay near each other."""
+        chains = self.chains
+        assert chains is not None
+        rows = torch.arange(len(self), device=self.length.device) if rows is None else rows
+        prompt = chains.first(self.length)[rows]
+        names, prompts = chains.prefixes(rows, prompt).tolist(), prompt.tolist()
+        sizes = (chains.lengths[rows] - prompt).tolist()
+        members: dict[int, list[int]] = {}
+        for i, unit in enumerate(self.units(together)[rows].tolist()):
+            members.setdefault(unit, []).append(i)
+        out: list[list[int]] = []
+        current: list[int] = []
+        roots: dict[int, int] = {}  # of the current micro-batch: name and length
+        own = 0
+        for unit in sorted(members, key=lambda u: (names[members[u][0]], u)):
+            new = {names[i]: prompts[i] for i in members[unit]}
+            size = sum(sizes[i] for i in members[unit])
+            if current and own + size + sum({**roots, **new}.values()) > budget:
+                out.append(current)
+                current, roots, own = [], {}, 0
+            current = current + members[unit]
+            roots |= new
+            own += size
         if current:
             out.append(current)
         return [rows[torch.tensor(part, device=rows.device)] for part in out]

@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from rlvr.batch import Chains
 from rlvr.engine.model import LanguageModel
 
 
@@ -29,9 +30,13 @@ class Critic:
     def device(self) -> torch.device:
         return self._lm.device
 
-    def hidden(self, ids: Tensor, lengths: Tensor) -> Tensor:
-        """[B, L, d] as LanguageModel.hidden."""
-        return self._lm.hidden(ids, lengths)
+    @property
+    def packs(self) -> bool:
+        return self._lm.packs
+
+    def predicting(self, chains: Chains, length: Tensor) -> Tensor:
+        """[n, d] as LanguageModel.predicting."""
+        return self._lm.predicting(chains, length)
 
     def value(self, hidden: Tensor) -> Tensor:
         """[n] of hidden states [n, d], at least float32. The state before a token tells the value of writing it."""

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 if TYPE_CHECKING:
+    from rlvr.batch import Chains
     from rlvr.engine.model import LanguageModel
     from rlvr.recipe import Recipe
 
@@ -73,6 +74,7 @@ def estimate(
     that cannot run without numbers.
     """
     from rlvr.engine.model import LanguageModel, recompute_layers
+    from rlvr.engine.torch_engine import CPU_TOKENS
 
     model = _without_numbers(recipe, config)
     if recipe.gradient_checkpointing:
@@ -98,9 +100,11 @@ def estimate(
     standing["optimiser"] = 2 * n * max(4, number)
     batch = recipe.prompts_per_step * recipe.group_size
     of_update = -(-batch // recipe.updates_per_batch)
-    rows = min(of_update, max(1, recipe.token_budget // (prompt + new)))
+    budget = recipe.token_budget if _on_gpu(recipe) else min(recipe.token_budget, CPU_TOKENS)
+    rows = min(of_update, _rows_in(budget, lm.packs, recipe.group_size, prompt, new))
     gradients = n * number
-    backward, activations = _update(lm, rows, prompt, new, recipe.temperature, again=rows < of_update)
+    made = _rectangle(rows, recipe.group_size, prompt, new)
+    backward, activations = _update(lm, *made, recipe.temperature, again=rows < of_update)
     slots = min(recipe.slots, batch)
     sampling, cache = _sampling(lm, slots, recipe.group_size, prompt, new, _on_gpu(recipe))
     return Estimate(
@@ -185,7 +189,27 @@ class _Living(TorchDispatchMode):
         self.most = max(self.most, self.now)
 
 
-def _update(lm: LanguageModel, rows: int, prompt: int, new: int, temperature: float, again: bool) -> tuple[int, int]:
+def _rows_in(budget: int, packed: bool, group: int, prompt: int, new: int) -> int:
+    """How many rows a micro-batch of `budget` tokens has; see Batch.cut and cut_packed."""
+    if not packed:
+        return max(1, budget // (prompt + new))
+    groups, left = divmod(budget, prompt + group * new)
+    return max(1, groups * group + max(0, left - prompt) // new)
+
+
+def _rectangle(rows: int, group: int, prompt: int, new: int) -> tuple[Chains, Tensor]:
+    """Rows of `new` trained tokens after a prompt that a group shares, and their trained lengths."""
+    from rlvr.batch import Chains
+
+    n = prompt + new
+    ids = torch.zeros(rows, n, dtype=torch.long)
+    ids[:, :prompt] = (torch.arange(rows) // group)[:, None]
+    at = torch.arange(prompt, n).repeat(rows)
+    chains = Chains(ids.flatten(), torch.full((rows,), n), at, torch.arange(rows) * n)
+    return chains, torch.full((rows,), new)
+
+
+def _update(lm: LanguageModel, chains: Chains, length: Tensor, temperature: float, again: bool) -> tuple[int, int]:
     """(the most bytes in forward and backward pass of a micro-batch, gradients included; bytes that the forward pass
     leaves to the backward pass). again: gradients of an earlier micro-batch are there already."""
     with torch.device("meta"), _Living(lm.model) as living:
@@ -193,12 +217,9 @@ def _update(lm: LanguageModel, rows: int, prompt: int, new: int, temperature: fl
             for p in lm.model.parameters():
                 p.grad = torch.zeros_like(p) if p.requires_grad else None
         before = living.now
-        ids = torch.zeros(rows, prompt + new, dtype=torch.long)
-        row = torch.arange(rows).repeat_interleave(new, output_size=rows * new)
-        at = torch.zeros_like(row)
-        h = lm.hidden(ids, torch.zeros(rows))[row, at]
+        h = lm.predicting(chains, length)
         kept = living.now - before
-        logp, _, _ = lm.logp_entropy(h, ids[row, at], temperature)
+        logp, _, _ = lm.logp_entropy(h, torch.zeros(len(h), dtype=torch.long), temperature)
         logp.sum().backward()
     return living.most, kept
 

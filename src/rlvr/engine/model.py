@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from rlvr.batch import Chains
+from rlvr.engine.fused import Fused, Layout, unfit
 from rlvr.engine.protocol import Unsupported
 
 CHUNK_BYTES = (
@@ -85,6 +87,7 @@ class LanguageModel:
         "_body",
         "_cache_name",
         "_cap",
+        "_fused",
         "_head",
         "_inside",
         "_scale",
@@ -112,8 +115,10 @@ class LanguageModel:
         self._cap: float | None = getattr(config, "final_logit_softcapping", None)
         self._scale = 1.0
         self._inside: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self._fused: Fused | None = None
         if self.device.type == "meta":
             self.vocab: int = head.weight.shape[0]
+            self._fused = None if unfit(model) else Fused(model)
             return
         with evaluating(model), torch.no_grad():
             self._verify(name, config, outer)
@@ -125,6 +130,11 @@ class LanguageModel:
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
+
+    @property
+    def packs(self) -> bool:
+        """Whether `predicting` pads nothing and computes a prompt that rows share once."""
+        return self._fused is not None
 
     def inside(self, context: Callable[[], AbstractContextManager[Any]]) -> LanguageModel:
         """The same weights, run inside a context: with the adapter off, for instance. For looks that are not learned
@@ -143,6 +153,9 @@ class LanguageModel:
         for key, value in (("attention_mask", mask), ("position_ids", positions)):
             if key in self._arguments:
                 arguments[key] = value
+        if self._fused is not None:
+            with self._inside():
+                return self._fused.body(ids, positions, mask, cache)
         if cache is not None:
             if self._cache_name is None:
                 raise Unsupported(f"{type(self.model).__name__} takes no cache of keys and values")
@@ -163,6 +176,18 @@ class LanguageModel:
         if ids.shape[0] != len(lengths):
             raise ValueError(f"{len(lengths)} lengths for {ids.shape[0]} rows of ids")
         return self.body(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids))
+
+    def predicting(self, chains: Chains, length: Tensor) -> Tensor:
+        """[n, d] last hidden states before each trained token of these chains, `length` [R] tokens a row. Autograd is
+        on."""
+        if self._fused is not None:
+            with self._inside():
+                ids, layout = chains.ids.to(self.device), Layout.of(chains, length).to(self.device)
+                return self._fused.predicting(ids, layout)
+        rows = torch.arange(len(length), device=length.device)
+        ids, lengths = chains.padded(rows)
+        row, before = torch.repeat_interleave(rows, length), chains.at - 1
+        return self.hidden(ids.to(self.device), lengths)[row.to(self.device), before.to(self.device)]
 
     def logits(self, h: Tensor) -> Tensor:
         """[n, V] of hidden states [n, d]: the model's own head with bias, scale and soft-cap, in the model's dtype."""
@@ -234,6 +259,25 @@ class LanguageModel:
             raise Unsupported(
                 f"{name}: padding on the right changes its hidden states of real tokens, so rows cannot share a batch"
             )
+        self._fuse(self.model, ids, short)
+
+    def _fuse(self, model: Any, ids: Tensor, short: int) -> None:
+        """Takes the fused path where it gives the model's own states: of a rectangle, of rows, behind a shared prompt.
+
+        ids [2, length]: what they are does not matter, they are made to share their first `short`.
+        """
+        if unfit(model):
+            return
+        rows, n = torch.cat([ids[:1].expand(2, -1)[:, :short], ids[:, short:]], 1), ids.shape[1]
+        here = functools.partial(torch.tensor, device=self.device)
+        want, at, fused = self.hidden(rows, here([n, n])), torch.arange(1, n, device=self.device), Fused(model)
+        faithful = close(fused.body(rows, torch.arange(n, device=self.device).expand(2, -1)), want)
+        for k in (0, short - 1):  # all is trained, then only what differs
+            chains = Chains(rows.flatten(), here([n, n]), at[k:].repeat(2), here([0, n]))
+            states = fused.predicting(chains.ids, Layout.of(chains, here([n - 1 - k] * 2)))
+            faithful &= close(states, want[:, k:-1].flatten(0, 1))
+        if faithful:
+            self._fused = fused
 
 
 def close(a: Tensor, b: Tensor) -> bool:
