@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rlvr.batch import Batch, Tally
+from rlvr.batch import Batch, Tally, merge
+from rlvr.plan import Running
 from rlvr.records import Group
 
 
@@ -34,6 +35,16 @@ def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally
     out |= {name: tally.value() for name, tally in told.items()}
     out |= {f"time/{stage}": seconds for stage, seconds in clock.stages.items()}
     out["perf/tokens_per_s"] = sum(lengths) / clock.total
+    return out
+
+
+def told_by(running: Running, batch: Batch, on_update: bool = False) -> dict[str, Tally]:
+    """What pieces say of a batch that they worked on, by their `tell(batch)`: of the credited rollout batch, or
+    (`on_update`) what pieces with that word say of a weighed optimiser batch."""
+    out: dict[str, Tally] = {}
+    for placed in running.stack:
+        if hasattr(placed.piece, "tell") and getattr(placed.piece, "on_update", False) == on_update:
+            merge(out, placed.piece.tell(batch))
     return out
 
 
