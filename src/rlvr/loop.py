@@ -23,8 +23,10 @@ from torch import Tensor
 from rlvr.batch import Batch, Tally, merge
 from rlvr.engine.protocol import Engine, Limits
 from rlvr.engine.torch_engine import NotFinite
-from rlvr.metrics import Clock, summary
+from rlvr.method import Placed
+from rlvr.metrics import Clock, summary, told_by
 from rlvr.pack import pack
+from rlvr.pieces import annotation, wants
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
 from rlvr.reward.balance import drowning
@@ -107,7 +109,7 @@ class Training:
             with clock("credit"):
                 batch = running.credit(batch)
             with clock("update"):
-                told = self.update(batch, running, step)
+                told = {**told_by(running, batch), **self.update(batch, running, step)}
         with clock("publish"):
             self.engine.publish()
             if any(step % every == 0 for every in _refreshes(running)):
@@ -144,9 +146,9 @@ class Training:
             with clock("verify"):
                 groups = verified(groups, self.judge)
             seen += groups
-            new = [g for g in groups if all(p.piece(g) for p in stack["keep"])]
+            new = [g for g in groups if all(wants(p, g) for p in stack["keep"])]
             with clock("annotate"):
-                kept += wait_for(_annotate(new, [p.piece for p in stack["annotate"]], world))
+                kept += wait_for(_annotate(new, stack["annotate"], world))
             if len(kept) >= self.settings.prompts_per_step or not stack["keep"]:
                 break
         return kept, seen
@@ -180,7 +182,7 @@ class Training:
                 raise Stopped(f"step {step}: {error}. These rows are in {file.name}, streams and all") from error
             if not first:  # from the second update on, the difference to the sampler is learning, not numerics
                 new = {k: t for k, t in new.items() if not k.startswith("sampler/")}
-            merge(told, new)
+            merge(told, {**told_by(running, part, on_update=True), **new})
             first = False
         return told
 
@@ -266,10 +268,11 @@ async def _all(groups: Any) -> list[Group]:
     return sorted([group async for group in groups], key=lambda g: g.id)
 
 
-async def _annotate(groups: Sequence[Group], pieces: Sequence[Any], world: World) -> list[Group]:
+async def _annotate(groups: Sequence[Group], pieces: Sequence[Placed], world: World) -> list[Group]:
     async def one(group: Group) -> Group:
-        for piece in pieces:
-            group = replace(group, streams={**group.streams, **await piece(group, world)})
+        for placed in pieces:
+            told = annotation(placed, await placed.piece(group, world))
+            group = replace(group, streams={**group.streams, **told})
         return group
 
     return list(await asyncio.gather(*(one(g) for g in groups)))
