@@ -186,6 +186,27 @@ MUTANTS = [
         "sign = (worst & differ).long() - (best & differ).long()",
         B + "test_pairs_are_the_best_and_the_worst_and_never_made_of_equals",
     ),
+    Mutant(
+        "gmts ranking",
+        "methods/gmts.py",
+        "torch.argsort(score[order], descending=True",
+        "torch.argsort(score[order], descending=False",
+        "tests/test_gmts.py::test_the_largest_scores_of_each_unit_are_kept",
+    ),
+    Mutant(
+        "gmts score",
+        "methods/gmts.py",
+        "return (length * omega).abs()",
+        "return -(length * omega).abs()",
+        "tests/test_gmts.py::test_omega_is_the_slope_of_the_token_loss",
+    ),
+    Mutant(
+        "gapo",
+        "methods/gapo.py",
+        "room = (k - batch.group_count(right).clamp(min=1)) / others",
+        "room = (batch.group_count(right).clamp(min=1) - 1) / others",
+        "tests/test_gapo.py::test_rarer_right_answers_get_more_room",
+    ),
 ]
 
 

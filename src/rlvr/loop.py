@@ -14,6 +14,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class Training:
     saved: Callable[[int], None] = lambda step: None  # called when a step is over: checkpoints
     watch: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None  # raises Stopped: collapse
     asked_to_stop: Callable[[], bool] = lambda: False
+    stage: Callable[[int, str], None] = lambda step, name: None  # called when a stage of a step begins
     step: int = 0
     phase: dict[str, Any] = field(default_factory=dict)
     trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
@@ -98,7 +100,7 @@ class Training:
 
     # ---- one step ----------------------------------------------------------------------------------------
     def train_step(self, step: int) -> dict[str, float]:
-        running, clock = self.plan.at(self.phase), Clock()
+        running, clock = self.plan.at(self.phase), Clock(partial(self.stage, step))
         kept, seen = self.collect(running, step, clock)
         told: dict[str, Tally] = {}
         batch = None

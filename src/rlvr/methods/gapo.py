@@ -71,7 +71,8 @@ class GroupAdaptiveClip:
 
     def high(self, batch: Batch) -> Tensor:
         """[R] float64 upper bounds."""
-        assert self.low is not None and self.high_max is not None
+        assert self.low is not None
+        assert self.high_max is not None
         right, k = batch["correct"] & batch["known"], batch.group_count()
         others = (k - 1).clamp(min=1)
         if self.mode == "advantage":
