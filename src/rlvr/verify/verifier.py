@@ -91,12 +91,15 @@ def gold_text(task: Task) -> str | None:
 
 _WRAPPINGS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 _TYPOGRAPHY = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})  # U+2212 is the minus sign
-_LOOSE_SPACE = re.compile(r" ?([,;:()\[\]{}=+*/^<>|-]) ?")
+_CLOSINGS = frozenset(closed[-1] for _, closed in _WRAPPINGS) | {"."}
+_LOOSE_SPACE = re.compile(r" (?=[,;:()\[\]{}=+*/^<>|-])|(?<=[,;:()\[\]{}=+*/^<>|-]) ")
 
 
 def unwrap(text: str) -> str:
     """Without the space, mathematics or emphasis marks around it, and without a final full stop."""
     text = text.strip()
+    if text[-1:] not in _CLOSINGS:
+        return text  # the usual case
     for _ in range(8):  # "**$7$.**" needs three rounds
         before = text
         for opened, closed in _WRAPPINGS:
@@ -112,4 +115,8 @@ def unwrap(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """For comparing as text: unwrapped, one kind of minus and of space, no space around punctuation."""
-    return _LOOSE_SPACE.sub(r"\1", " ".join(unwrap(text).translate(_TYPOGRAPHY).split()))
+    text = unwrap(text)
+    if not text.isascii():
+        text = text.translate(_TYPOGRAPHY)
+    text = " ".join(text.split())
+    return _LOOSE_SPACE.sub("", text) if " " in text else text
