@@ -22,11 +22,12 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("tis", "mis")): "both correct for the sampler",
     frozenset(("tis", "dpo")): "a preference is one number a pair",
     frozenset(("mis", "dpo")): "a preference is one number a pair",
+    frozenset(("gmts", "dpo")): "a preference is one number a pair",
     frozenset(("dapo", "sft")): "dapo sets reward",  # its overlong part pays nobody
     frozenset(("dapo", "rejection")): "dapo sets reward",
 }
 KNOWN = {
-    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "dapo", "kl", "entropy_bonus", "mask_truncated"
+    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "gmts", "dapo", "kl", "entropy_bonus", "mask_truncated"
 }  # fmt: skip
 
 
