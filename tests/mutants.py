@@ -207,6 +207,34 @@ MUTANTS = [
         "room = (batch.group_count(right).clamp(min=1) - 1) / others",
         "tests/test_gapo.py::test_rarer_right_answers_get_more_room",
     ),
+    Mutant(
+        "signbalance",
+        "methods/signbalance.py",
+        "torch.where(sides.right, 1.0, -against)",
+        "torch.where(sides.right, -1.0, against)",
+        "tests/test_signbalance.py::test_wrong_answers_balance_the_right_ones_of_the_batch",
+    ),
+    Mutant(
+        "err_plus relief",
+        "reward/bonus.py",
+        "-torch.inf) - entropy - self.eps)",
+        "-torch.inf) * -1 + entropy - self.eps)",
+        "tests/test_err_plus.py::test_drops_add_up_and_rises_do_not_count",
+    ),
+    Mutant(
+        "err_plus efficiency",
+        "reward/bonus.py",
+        "torch.tanh(-self.gamma * z)",
+        "torch.tanh(self.gamma * z)",
+        "tests/test_err_plus.py::test_shorter_siblings_earn_more",
+    ),
+    Mutant(
+        "err_plus switch",
+        "methods/err_plus.py",
+        '{"relief": RelativeEfficiency, "efficiency": EntropyRelief}',
+        '{"efficiency": RelativeEfficiency, "relief": EntropyRelief}',
+        "tests/test_err_plus.py::test_phases_differ_in_the_reward_alone",
+    ),
 ]
 
 

@@ -143,6 +143,11 @@ def test_bounds_that_make_no_sense_are_refused(text: str) -> None:
         build_method(text)
 
 
+def test_modes_are_those_that_there_are() -> None:
+    with pytest.raises(StackError, match="wanted Literal"):
+        build_method("gapo(mode='cubic')")
+
+
 def test_a_bound_below_the_default_of_the_other_is_refused_with_the_plan() -> None:
     with pytest.raises(ValueError, match=r"high_max = 0\.1 is below low = 0\.2"):
         gapo(grpo(), high_max=0.1).plan()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from rlvr.assemble import plan_of, set_up, training_of
 from rlvr.batch import Batch
@@ -27,6 +28,10 @@ class Toy:
     batch: Batch
     policy: Policy
     told: dict[str, float]
+
+    def only(self, rows: Tensor) -> Toy:
+        """Of the same step, these rows."""
+        return replace(self, batch=self.batch.take(rows), policy=self.policy.take(self.batch.token_index(rows)))
 
     def gradients(self, stack: str) -> Outcome:
         """Loss and gradients of a stack on this batch, at the policy after the updates."""

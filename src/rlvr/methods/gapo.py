@@ -29,7 +29,6 @@ fills = ("bounds", "advantage")
 paper = "Group Adaptive Clipping Policy Optimization, arXiv 2609.00444"
 neutral = {"settings": {"low": 0.2, "high_max": 0.2, "std": True}, "equals": "grpo", "near": {"high_max": 0.28}}
 
-Mode = Literal["linear", "exp", "advantage"]
 BOUNDS = {"row": (3e-3, 5e-3)}  # by the level of the stack's ratio
 SHORT = (0.2, 0.28)  # a token's ratio, and a segment's
 
@@ -49,7 +48,7 @@ class GroupAdaptiveClip:
 
     low: float | None = None
     high_max: float | None = None
-    mode: Mode = "linear"
+    mode: Literal["linear", "exp", "advantage"] = "linear"
     needs: ClassVar = ("behavior_logp", "score", "correct", "known", "group", "episode")
 
     def __post_init__(self) -> None:
@@ -102,7 +101,11 @@ class GroupAdaptiveClip:
 
 @register("method")
 def gapo(
-    method: Method, low: float | None = None, high_max: float | None = None, mode: Mode = "linear", std: bool = False
+    method: Method,
+    low: float | None = None,
+    high_max: float | None = None,
+    mode: Literal["linear", "exp", "advantage"] = "linear",
+    std: bool = False,
 ) -> Method:
     """Upper clip bounds that grow as right answers get rarer in their group.
 
