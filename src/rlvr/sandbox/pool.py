@@ -101,7 +101,7 @@ class LocalSandbox:
 
     def run(self, job: Job) -> Outcome:
         """What came of the job. Waits for a free worker. Raises SandboxUnavailable where nothing would contain it."""
-        layers = self._contained(job.limits.processes)
+        layers = self.prepare(job.limits.processes)
         worker = self._slots.get()
         try:
             return worker.run(job, layers)
@@ -125,7 +125,8 @@ class LocalSandbox:
             worker.stop()
             self._slots.put(worker)
 
-    def _contained(self, processes: int) -> Sequence[str]:
+    def prepare(self, processes: int = 1) -> Sequence[str]:
+        """The layers that contain jobs of so many processes. Raises SandboxUnavailable where nothing would."""
         found = self._report or self.report()
         if found.escapes:
             why = "; ".join(f"{name}: {reason}" for name, reason in found.missing.items())

@@ -121,6 +121,13 @@ class Code:
         except SandboxUnavailable as error:
             raise VerifierBroken(f"code: {error}") from None
 
+    def prepare(self) -> None:
+        if isinstance(self._sandbox, LocalSandbox):
+            try:
+                self._sandbox.prepare()
+            except SandboxUnavailable as error:
+                raise VerifierBroken(f"code: {error}") from None
+
     def judge_many(self, items: Sequence[tuple[Rollout | str, Task]]) -> list[Verdict]:
         with ThreadPoolExecutor(getattr(self._sandbox, "workers", 4)) as threads:
             return list(threads.map(lambda item: self(words(item[0]), item[1]), items))
