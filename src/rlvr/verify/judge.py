@@ -15,7 +15,7 @@ from rlvr.verify.verifier import Verifier, VerifierBroken, error_reason, unknown
 LONGEST_TOLD = 500  # characters of an exception's text that are shown
 
 Pair = tuple[Rollout | str, Task]
-_named = lru_cache(maxsize=64)(verifier_from)  # verifiers that tasks name, with their worker processes
+named = lru_cache(maxsize=64)(verifier_from)  # verifiers that tasks name, with their worker processes
 _heard = lru_cache(maxsize=64)(Heard)  # what each verifier said so far, by its fingerprint
 
 
@@ -41,7 +41,7 @@ def judge(verifier: Verifier, items: Sequence[Pair]) -> list[Verdict]:
 
 def _judge_by(default: Verifier, name: str | None, items: Sequence[Pair]) -> list[Verdict]:
     try:
-        verifier = default if name is None else _named(name)
+        verifier = default if name is None else named(name)
     except Exception as error:
         _heard(str(name)).failed("", f"task {items[0][1].id} names a verifier that cannot be built: {error}")
         return [unknown(error_reason(error))] * len(items)
