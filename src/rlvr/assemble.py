@@ -80,6 +80,8 @@ def plan_of(recipe: Recipe, method: Method | None = None, verifier: Any = None) 
     checked = verifier if verifier is not None else recipe.verifier
     return stack.plan(
         recipe.max_tokens,
+        recipe.steps,
+        recipe.group_size,
         verify=Own() if checked is None else verifier_from(checked),
         reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts),
     )

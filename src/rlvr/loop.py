@@ -117,7 +117,7 @@ class Training:
             if any(step % every == 0 for every in _refreshes(running)):
                 self.engine.refresh("reference")
         self.selector.observe(seen)
-        metrics = summary(seen, batch, told, clock)
+        metrics = {**summary(seen, batch, told, clock), **self.plan.told(self.phase)}
         self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)

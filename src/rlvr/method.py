@@ -116,12 +116,13 @@ class Method:
     def papers(self) -> list[str]:
         return sorted({p.paper for p in self.placed})
 
-    def plan(self, max_tokens: int = 1024, **recipe: Any) -> Any:
+    def plan(self, max_tokens: int = 1024, steps: int = 60, group_size: int = 16, **recipe: Any) -> Any:
         """The plan that runs: everything settled and checked. `recipe` fills slots that no paper has set, e.g.
-        `reward=Pays(...)`; max_tokens is the run's, for defaults that depend on it. Raises Contradiction."""
+        `reward=Pays(...)`; the numbers are the run's, for defaults that depend on them. Raises Contradiction."""
         from rlvr.plan import make_plan
 
-        return make_plan(self._put("recipe", "base", recipe), {"max_tokens": max_tokens})
+        run = {"max_tokens": max_tokens, "steps": steps, "group_size": group_size}
+        return make_plan(self._put("recipe", "base", recipe), run)
 
 
 EMPTY = Method()
