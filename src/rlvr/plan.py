@@ -25,8 +25,8 @@ from rlvr.views import AT_UPDATE, STANDARD, View, reads, views_of
 # What packing a batch of groups gives without asking anybody.
 PACKED = frozenset(
     (
-        *("token", "origin", "behavior_logp", "id", "group", "episode", "role", "score", "correct", "known"),
-        *("truncated", "demo", "path_length"),
+        *("token", "origin", "behavior_logp", "sampler_logp", "sampler_entropy"),
+        *("id", "group", "episode", "role", "score", "correct", "known", "truncated", "demo", "path_length"),
     )
 )
 WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves
@@ -86,6 +86,10 @@ class Plan:
 
     def at(self, state: Mapping[str, Any]) -> Running:
         return self.phases[tuple(f"{p.paper}:{state[p.paper]['phase']}" for p in self.controllers)]
+
+    def told(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """Metrics: in which of its phases each paper is, counted from 1."""
+        return {f"phase/{p.paper}": 1.0 + p.piece.names.index(state[p.paper]["phase"]) for p in self.controllers}
 
     @property
     def models(self) -> set[str]:
