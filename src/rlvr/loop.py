@@ -34,6 +34,8 @@ from rlvr.reward.balance import drowning
 from rlvr.rollout.world import Renderer, World
 from rlvr.rows import rows_of
 from rlvr.select.uniform import Selector
+from rlvr.verify.verifier import VerifierBroken
+from rlvr.views import reads
 from rlvr.waiting import wait_for
 
 # Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by
@@ -93,7 +95,10 @@ class Training:
         raises."""
         self.phase = self.phase or self.plan.start()
         while self.step < self.settings.steps and not self.asked_to_stop():
-            metrics = self.train_step(self.step + 1)
+            try:
+                metrics = self.train_step(self.step + 1)
+            except VerifierBroken as error:
+                raise Stopped(f"step {self.step + 1}: {error}") from error
             self.phase = self.plan.next(self.phase, self.step + 1, metrics)
             self.step += 1
             self.saved(self.step)
@@ -105,7 +110,7 @@ class Training:
         told: dict[str, Tally] = {}
         batch = None
         if kept:
-            batch = pack(kept, dtype=self.dtype).to(self.engine.device)
+            batch = with_parts(pack(kept, dtype=self.dtype), running, step).to(self.engine.device)
             with clock("score"):
                 batch = self.score(batch, running, seen)
             with clock("credit"):
@@ -242,6 +247,24 @@ def verified(groups: Sequence[Group], judge: Judge) -> list[Group]:
     for (g, row), verdict in zip(last, verdicts, strict=True):
         new[g][row.episode] = verdict
     return [replace(group, verdicts=v) for group, v in zip(groups, new)]
+
+
+def with_parts(batch: Batch, running: Running, step: int) -> Batch:
+    """The batch with every part of the verdicts that the stack reads; one that no verdict has this time is nan.
+
+    Raises Stopped where none has it in a run's first step: its name is misspelt, or the verifier never tells it.
+    """
+    wanted = {name for placed in running.stack for name in reads(placed.piece) if name.startswith("part/")}
+    lacking = sorted(wanted - set(batch.rows))
+    if lacking and step == 1 and bool(batch["known"].any()):
+        there = ", ".join(sorted(name.removeprefix("part/") for name in batch.rows if name.startswith("part/")))
+        names = ", ".join(repr(name.removeprefix("part/")) for name in lacking)
+        raise Stopped(
+            f"step {step}: no verdict has the part {names} that the reward wants; the verdicts have: "
+            f"{there or 'no parts'}. Write parts.NAME with one of these, or let the verifier tell it, with 0 where "
+            "there is nothing to tell"
+        )
+    return batch.with_({name: torch.full((len(batch),), torch.nan, dtype=batch["score"].dtype) for name in lacking})
 
 
 def optimiser_batches(batch: Batch, together: str, settings: Settings, step: int) -> Iterator[Tensor]:

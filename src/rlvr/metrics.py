@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rlvr.batch import Batch, Tally, merge
@@ -49,14 +49,16 @@ def told_by(running: Running, batch: Batch, on_update: bool = False) -> dict[str
 
 
 class Clock:
-    """Wall seconds by stage of one step."""
+    """Wall seconds by stage of one step. `begun` is given a stage's name when it begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[str], None] = lambda stage: None) -> None:
         self.stages: dict[str, float] = {}
+        self._begun = begun
         self._start = time.perf_counter()
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
+        self._begun(stage)
         start = time.perf_counter()
         try:
             yield
