@@ -235,6 +235,20 @@ MUTANTS = [
         '{"efficiency": RelativeEfficiency, "relief": EntropyRelief}',
         "tests/test_err_plus.py::test_phases_differ_in_the_reward_alone",
     ),
+    Mutant(
+        "hispo segments",
+        "methods/hispo.py",
+        "(e >= cutoff) & (e >= batch.shift(e, -1, torch.inf)) & (e > batch.shift(e, 1, torch.inf))",
+        "(e >= cutoff) & (e <= batch.shift(e, -1, torch.inf)) & (e < batch.shift(e, 1, torch.inf))",
+        "tests/test_hispo.py::test_of_three_peaks_two_within_the_window_the_higher_one_cuts",
+    ),
+    Mutant(
+        "hispo saliency",
+        "methods/hispo.py",
+        'mean = batch.segment_mean(batch["entropy"], start)',
+        'mean = -batch.segment_mean(batch["entropy"], start)',
+        "tests/test_hispo.py::test_the_loss_equals_the_papers_sum_over_segments",
+    ),
 ]
 
 
