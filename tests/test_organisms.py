@@ -44,7 +44,7 @@ def sums(prompt: str) -> str:
 
 
 def test_names_that_are_bundled_and_one_that_is_not() -> None:
-    assert names() == ["micro", "nano"]
+    assert names() == ["micro", "mini", "nano"]
     assert folder("nano").is_dir()
     with pytest.raises(ValueError, match="no organism 'nanno' is bundled; did you mean 'nano'"):
         folder("nanno")
