@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, train, verify_command
+from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, rollout, train, verify_command
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("rollout")(rollout.rollout)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("verify")(verify_command.verify)
