@@ -3,6 +3,9 @@ parties.
 
     cut invariance   micro-batches, order of rows and skipping of idle rows change neither loss nor gradient
     detachment       nothing that a piece computes carries gradient; only the running forward does
+    reads            a piece reads only what it names in `needs`
+    writes           a piece writes into nothing that it was given
+    memory           a piece's answer depends on the batch alone, not on what it was asked before
     finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to
                      learn gives a zero that is still connected to the graph
     neutrality       the setting or input that removes a paper's signal gives its base, and a nearby one does not
@@ -34,6 +37,7 @@ from torch import Tensor
 
 from rlvr import registry
 from rlvr.batch import Batch, Now
+from rlvr.contract import Scene, asked, remembered, undeclared, written
 from rlvr.method import Method
 from rlvr.plan import Running
 from rlvr.registry import get
@@ -191,6 +195,36 @@ def detachment(method: Method) -> Result:
     done = outcome(running(method), batch, policy).batch
     loose = [name for name, x in (*done.tokens.items(), *done.rows.items()) if x.requires_grad]
     return Result("detachment", not loose, f"streams with gradient: {loose}" if loose else "")
+
+
+def scene(plan: Running, seed: int = 0) -> Scene:
+    """What single pieces are asked on: a credited and weighed random batch, and the stand-in policy."""
+    batch, policy = random_batch(seed)
+    batch = plan.weigh(plan.credit(batch))
+    now = plan.with_ratio(Now(policy.logp, policy.entropy, policy.value), batch)
+    ratio = torch.ones_like(policy.logp) if now.ratio is None else now.ratio
+    return Scene(batch, policy.logp, policy.entropy, policy.value, ratio)
+
+
+def declared_reads(method: Method) -> Result:
+    plan = running(method)
+    given = scene(plan)
+    found = [said for placed in asked(plan) if (said := undeclared(placed, given))]
+    return Result("reads", not found, "\n".join(found))
+
+
+def no_writes(method: Method) -> Result:
+    plan = running(method)
+    given = scene(plan)
+    found = [said for placed in asked(plan) if (said := written(placed, given, random_batch(0)[0]))]
+    return Result("writes", not found, "\n".join(found))
+
+
+def no_memory(method: Method) -> Result:
+    """The method's pieces must not have been called before: what the first call leaves behind is seen only then."""
+    plan = running(method)
+    found = list(remembered(plan, lambda: (scene(plan, 0), scene(plan, 1))))
+    return Result("memory", not found, "\n".join(found))
 
 
 def finiteness(method: Method) -> Result:
@@ -377,7 +411,7 @@ def _check(name: str) -> Iterator[Result]:
     for law, test in LAWS.items():
         try:
             yield test(method)
-        except (ValueError, RuntimeError) as error:  # a piece that fails breaks the law that asked it
+        except (ValueError, RuntimeError, TypeError) as error:  # a piece that fails breaks the law that asked it
             yield Result(law, False, str(error))
     try:
         yield neutrality(name)
@@ -386,6 +420,9 @@ def _check(name: str) -> Iterator[Result]:
 
 
 LAWS: Mapping[str, Callable[[Method], Result]] = {
+    "memory": no_memory,  # first: it wants pieces that nobody has called
+    "reads": declared_reads,
+    "writes": no_writes,
     "cut invariance": cut_invariance,
     "cut invariance, float32": lambda method: cut_invariance(method, torch.float32),
     "detachment": detachment,
