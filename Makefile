@@ -80,6 +80,7 @@ audit-peers: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 # Verdicts per CPU-second: ours on three loads, then ours and the peers on a part of the audit's pairs.
 bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 	$(BIN)/python benchmarks/verify_speed.py
+	$(BIN)/python benchmarks/sandbox_speed.py --json benchmarks/results/sandbox.json
 	$(BIN)/python audit_peers/run.py --speed
 
 .venv-audit-%/installed: audit_peers/requirements-%.txt

@@ -156,7 +156,7 @@ def _solved(told: dict[str, Any]) -> dict[str, Any] | None:
     for label in ("before", "after"):
         side = told[label] if isinstance(told.get(label), dict) else {}
         extracted = side.get("extracted")
-        answer = "no answer" if extracted is None else visible(str(extracted))
+        answer = visible(str(extracted if extracted is not None else side.get("reason", "")))
         sides.append({"label": label, "text": visible(str(side.get("text", ""))), "extracted": answer})
     return {"prompt": visible(_text(told["prompt"])), "answer": visible(str(told.get("answer", ""))), "sides": sides}
 

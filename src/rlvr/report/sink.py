@@ -253,10 +253,10 @@ def pick(rows: Sequence[RowRecord]) -> dict[str, RowRecord]:
 def example(kind: str, row: RowRecord, width: int) -> list[str]:
     """Three lines of at most `width` cells: what was asked, what was wanted and found, how the response ended."""
     mark = {"right": "✓", "wrong": "✗", "truncated": "…"}[kind]
-    got = "no answer" if row.extracted is None else f"got {short(row.extracted, 24)}"
+    got = "" if row.extracted is None else f", got {short(row.extracted, 24)}"
     paid = "" if row.reward is None else f", reward {number(row.reward)}"
     why = f"({row.reason}{paid}, {row.length} tokens)"
-    head = f"{mark} {kind} {short(row.task, 24)}: wanted {short(row.answer, 24)}, {got} {why}"
+    head = f"{mark} {kind} {short(row.task, 24)}: wanted {short(row.answer, 24)}{got} {why}"
     return [
         short(head, width),
         "  Q " + short(row.prompt, width - 4, 0.5),
