@@ -26,9 +26,10 @@ from rlvr.method import Method
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
 from rlvr.records import Rollout, Task, Verdict, mix
-from rlvr.registry import UnknownName, get
+from rlvr.registry import UnknownName
 from rlvr.reward.pays import Part, Pays
 from rlvr.stacking import build_method, parameters
+from rlvr.tasks.given import from_source
 from rlvr.verify.judge import judge, named
 from rlvr.verify.own import Own
 from rlvr.verify.spec import verifier_from
@@ -101,16 +102,14 @@ def tasks_of(recipe: Recipe, given: Sequence[Task] | None = None) -> tuple[Seque
     n = recipe.eval.problems
     if recipe.eval.tasks is not None:
         other = dict(recipe.eval.tasks)
-        evaluated = get("tasks", other.pop("name"))(**other)[:n]
-        train = get("tasks", name)(**source) if given is None else list(given)
+        evaluated = from_source(other.pop("name"), other)[:n]
+        train = from_source(name, source) if given is None else given
         return train, evaluated, about_leaks(train, evaluated)
-    if given is None:
-        make = get("tasks", name)
-        if {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
-            return make(**source), make(**{**source, "n": n, "split": "eval"}), ""
-        given = make(**source)
-    train, evaluated = held_out(given, recipe.eval.holdout, n)
-    return train, evaluated, about_holdout(train, evaluated, recipe.eval.holdout) if n and given else ""
+    if given is None and {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
+        return from_source(name, source), from_source(name, {**source, "n": n, "split": "eval"}) if n else (), ""
+    every: Sequence[Task] = from_source(name, source) if given is None else given
+    train, evaluated = held_out(every, recipe.eval.holdout, n)
+    return train, evaluated, about_holdout(train, evaluated, recipe.eval.holdout) if n and every else ""
 
 
 def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
