@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rlvr.cli import main
 from rlvr.loop import Stopped, with_parts
 from rlvr.method import Method
 from rlvr.methods.grpo import grpo
@@ -168,3 +169,61 @@ def test_runs_with_parts(write: Write, tmp_path: Path) -> None:
     other = run(tmp_path / "other", write(PARTS), "parts.digts=0.5", "prompts_per_step=16")
     assert "no verdict has the part 'digts'" in other.summary["status"]
     assert "the verdicts have: digits, raw" in other.summary["status"]
+
+
+# Before a run
+
+
+SOURCES = {
+    "good": "def f(answer, gold):\n    return 1.0\n",
+    "one parameter": "def f(answer):\n    return 1.0\n",
+    "missing module": "import no_such_module_anywhere\n",
+    "exits": "import sys\nsys.exit(0)\n",
+    "ends at once": "import os\nos._exit(0)\n",
+}
+
+
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize(
+    ("source", "spec", "says"),
+    [
+        ("good", "{}:g", "has no 'g'"),
+        ("good", "{}.missing.py:f", "there is no file"),
+        ("good", "{}:f(secs=2)", "did you mean 'seconds'"),
+        ("good", "{}:f(seconds=0)", "seconds is the time"),
+        ("good", "{}:f(most_timeouts=0)", "most_timeouts is the number"),
+        ("one parameter", "{}:f", "write f(answer, gold)"),
+        ("one parameter", "last_box(inner='{}:f')", "write f(answer, gold)"),
+        ("missing module", "{}:f", "line 1 fails: ModuleNotFoundError"),
+        ("exits", "{}:f", "line 2 ends the program"),
+        ("ends at once", "{}:f", "its process ended by itself (status 0)"),
+        ("good", "code(remote='no-such-command')", "no-such-command cannot be started"),
+    ],
+)
+def test_a_verifier_that_cannot_work_is_said_before_there_is_a_folder(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], source: str, spec: str, says: str, dry: bool
+) -> None:
+    (tmp_path / "judge.py").write_text(SOURCES[source])
+    named = spec.format(tmp_path / "judge.py")
+    more = ["--dry-run"] if dry else ["--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit) as end:
+        main(["train", "quickstart", "--set", f"verifier={named}", *more])
+    assert end.value.code in (1, 2)
+    told = capfd.readouterr().err
+    assert says in told
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_users_exit_is_not_the_commands(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where nobody looks for it: in a function that makes tasks, while it runs."""
+    file = tmp_path / "mine.py"
+    file.write_text("import sys\n\ndef f(n=4, split='train'):\n    sys.exit(0)\n")
+    with pytest.raises(SystemExit) as end:
+        main(["train", "quickstart", "--set", f"tasks={file}:f", "--out", str(tmp_path / "run")])
+    assert end.value.code == 1
+    assert "mine.py, line 4 ends the program" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
