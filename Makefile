@@ -26,9 +26,12 @@ types: $(VENV)/installed
 
 check: lint types test
 
-# The bundled models, made again from their seeds (a few CPU-minutes each).
+# The bundled models, made again from their seeds and measured against what they are for (a few CPU-minutes each).
 organisms: $(VENV)/installed
-	$(BIN)/python -m rlvr.organisms.make nano --out src/rlvr/organisms/nano
+	for name in nano mini micro; do \
+		$(BIN)/python -m rlvr.organisms.make $$name --out src/rlvr/organisms/$$name && \
+		$(BIN)/python -m rlvr.organisms.accept $$name || exit 1; \
+	done
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -77,6 +80,7 @@ audit-peers: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 # Verdicts per CPU-second: ours on three loads, then ours and the peers on a part of the audit's pairs.
 bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 	$(BIN)/python benchmarks/verify_speed.py
+	$(BIN)/python benchmarks/sandbox_speed.py --json benchmarks/results/sandbox.json
 	$(BIN)/python audit_peers/run.py --speed
 
 .venv-audit-%/installed: audit_peers/requirements-%.txt

@@ -12,7 +12,7 @@ import pytest
 
 from rlvr.cli import main
 
-VERBS = ("train", "eval", "report", "export", "list", "explain", "check", "doctor", "new", "models")
+VERBS = ("train", "eval", "rollout", "report", "export", "list", "explain", "check", "doctor", "new", "models")
 
 
 @dataclass
@@ -190,10 +190,29 @@ def test_train_hands_over_the_recipe_and_a_new_folder(rlvr, monkeypatch):
     assert (asked[1][0].method, asked[1][1]) == ("grpo(eps=0.5)", Path("here"))
 
 
-def test_a_stopped_run_exits_with_one(rlvr, monkeypatch):
-    summary = {"status": "stopped: gap", "report": "r"}
+def test_a_stopped_run_exits_with_one_and_its_command_can_be_copied(rlvr, monkeypatch):
+    summary = {"status": "stopped by you after step 3", "report": "r", "go_on": "rlvr train --resume 'my run'"}
     stand_in(monkeypatch, "rlvr.run", train=lambda recipe, folder, title, resume: Done(summary))
-    assert rlvr("train", "quickstart").code == 1
+    said = rlvr("train", "quickstart", "--out", "my run")
+    assert said.code == 1
+    assert said.out.splitlines()[:2] == [
+        "my run: stopped by you after step 3",
+        "go on with: rlvr train --resume 'my run'",
+    ]
+
+
+def test_answers_without_a_verdict_are_told_beside_the_table(rlvr, monkeypatch):
+    none = {"samples": 40, "errors": 40, "reasons": {"verifier_error: KeyError: 'x'": 30, "timeout": 6}}
+    told = {"model": "m", "k": 4, "problems": 10, "results": {"sums": none}, "fault": "40 of 40 ..."}
+    stand_in(monkeypatch, "rlvr.run", evaluate=lambda recipe, model: told)
+    said = rlvr("eval", "nano")
+    assert said.code == 1
+    assert said.out == (
+        "m: 10 problems, 4 answers each\nsums\n"
+        "  40 of 40 answers had no verdict: verifier_error: KeyError: 'x' (30); timeout (6); other reasons (4)\n"
+    )
+    assert "0.000" not in said.out
+    assert said.err == "rlvr: this evaluation says little: 40 of 40 ...\n"
 
 
 def test_a_run_is_never_written_over(rlvr, monkeypatch):
@@ -220,7 +239,8 @@ def test_eval_measures_a_model_or_a_runs_model(rlvr, monkeypatch):
 
     def evaluate(recipe, model):
         asked.append((recipe, model))
-        measures = {"mean@8": [0.25, 0.2, 0.3], "pass@8": [0.5, float("nan"), float("nan")], "errors": 2}
+        measures = {"mean@8": [0.25, 0.2, 0.3], "pass@8": [0.5, float("nan"), float("nan")], "samples": 40, "errors": 2}
+        measures |= {"maj@8": [0.25, 0.2, 0.3], "reasons": {"timeout": 2}}
         return {"model": model, "k": 8, "problems": 200, "results": {"running_sums": measures}}
 
     stand_in(monkeypatch, "rlvr.run", evaluate=evaluate)
@@ -229,7 +249,9 @@ def test_eval_measures_a_model_or_a_runs_model(rlvr, monkeypatch):
     assert (model, recipe.eval.k, recipe.eval.problems, recipe.max_tokens) == ("nano", 4, 10, 9)
     assert said.out == (
         "nano: 200 problems, 8 answers each\nrunning_sums\n"
-        "  mean@8  0.250   95% interval 0.200 .. 0.300\n  pass@8  0.500\n  errors  2\n"
+        "  mean@8  0.250   95% interval 0.200 .. 0.300\n  pass@8  0.500\n"
+        "  maj@8   0.250   95% interval 0.200 .. 0.300\n"
+        "  2 of 40 answers had no verdict: timeout; they count as not right\n"
     )
     assert json.loads(rlvr("eval", "nano", "--json").out)["results"]["running_sums"]["pass@8"] == [0.5, None, None]
 

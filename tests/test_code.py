@@ -186,50 +186,7 @@ def test_a_repositorys_history_is_out_of_reach_because_there_is_none(box: LocalS
     assert outcome(box, code, {"stdin": "", "stdout": "no history"}) == ("right", "passed")
 
 
-# Attacks on the harness. None knows what is expected, so none can say it.
-
-ATTACKS = {
-    "an int that equals all": "class A(int):\n    def __eq__(s, o): return True\ndef f(x): return A(3)",
-    "an equal type by name": "A = type('int', (), {'__eq__': lambda s, o: True})\ndef f(x): return A()",
-    "a float": "def f(x): return 4.0",
-    "a bool": "def f(x): return True",
-    "a text": "def f(x): return '4'",
-    "exit": "import os\ndef f(x): os._exit(0)",
-    "exit in a destructor": "class A:\n    def __del__(s): __import__('os')._exit(0)\ndef f(x): return A()",
-    "exit with a clean code": "raise SystemExit(0)",
-    "an exit function": "import atexit\natexit.register(print, 'passed')\ndef f(x): return 0",
-    "a patched encoder": "import rlvr.sandbox.inside as i\ni.encode = lambda *a: 'true'\ndef f(x): return 0",
-    "a patched comparison": "import rlvr.sandbox.wire as w\nw.same = lambda *a, **k: True\ndef f(x): return 0",
-    "patched builtins": "import builtins\nbuiltins.isinstance = lambda *a: True\ndef f(x): return 0",
-    "a walk up the frames": (
-        "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
-        "        for v in list(frame.f_locals.values()):\n            if isinstance(v, dict) and 'expected' in v:\n"
-        "                return v['expected']\n        frame = frame.f_back\n    return 0"
-    ),
-    "a search of memory": (
-        "import gc\ndef f(x):\n    for o in gc.get_objects():\n"
-        "        if isinstance(o, dict) and 'expected' in o: return o['expected']\n    return 0"
-    ),
-    "a read of every file": (
-        "import os\ndef f(x):\n    for n in range(3, 64):\n        try: os.write(n, b'passed \\n' * 9)\n"
-        "        except OSError: pass\n    return 0"
-    ),
-    "a trace function": "import sys\nsys.settrace(print)\nsys.setprofile(print)\ndef f(x): return 0",
-    "a generator that never ends": "def f(x):\n    while True: yield 4",
-    "a recursive list": "def f(x):\n    a = []\n    a.append(a)\n    return a",
-    "a class of exception": "class E(BaseException):\n    def __str__(s): raise SystemExit\ndef f(x): raise E",
-    "a module of its name": "import sys\nsys.modules['solution'] = None\nsys.modules['__main__'] = None\nf = len",
-    "a name that is not text": "f = 4",
-}
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_on_the_harness_is_wrong(box: LocalSandbox, name: str) -> None:
-    assert verdict(box, ATTACKS[name], F_OF_2, seconds=2.0).label == "wrong"
-    assert (
-        verdict(box, ATTACKS[name], "x = f(2)\nassert x == 4\nassert type(x) is int and x > 3", seconds=2.0).label
-        == "wrong"
-    )
+# Attacks on the harness beside those of the battery (test_batteries)
 
 
 def test_a_shadowed_builtin_does_not_change_a_test_program(box: LocalSandbox) -> None:

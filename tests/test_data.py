@@ -357,7 +357,7 @@ def test_a_recipe_reads_columns_and_finds_files_beside_it(tmp_path: Path, monkey
         'answer = { after = "####" }\n[eval]\nholdout = 0.0\n',
         encoding="utf-8",
     )
-    (task,), evaluated = tasks_of(load_recipe(tmp_path / "r.toml"))
+    (task,), evaluated, _ = tasks_of(load_recipe(tmp_path / "r.toml"))
     assert (task.prompt, task.answer, evaluated) == (question + "48 + 24?", "72", [])
     recipe = load_recipe(tmp_path / "r.toml", ["tasks.answer.before=7"])
     assert recipe.tasks["answer"] == {"after": "####", "before": 7}
@@ -369,8 +369,9 @@ def test_a_recipe_reads_columns_and_finds_files_beside_it(tmp_path: Path, monkey
 def test_a_split_of_a_dataset_is_not_a_source_with_an_eval_split(tmp_path: Path, datasets: Any) -> None:
     table(tmp_path / "d" / "train.parquet", [{"question": str(i), "answer": "x"} for i in range(20)])
     recipe = make_recipe({"tasks": {"name": "hub", "path": str(tmp_path / "d")}, "eval": {"holdout": 0.25}})
-    train, evaluated = tasks_of(recipe)
+    train, evaluated, said = tasks_of(recipe)
     assert (len(train), len(evaluated)) == (15, 5)
+    assert said == "5 of 20 tasks are held out for evaluation (eval.holdout = 0.25)"
     assert not {t.id for t in train} & {t.id for t in evaluated}
 
 

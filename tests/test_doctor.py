@@ -48,7 +48,7 @@ def recipe(**settings: Any) -> Recipe:
 
 def sums(n: int = 40, **changes: Callable[[Task], Any]) -> list[Task]:
     """Running sums with their golds or prompts changed."""
-    made, _ = tasks_of(recipe(tasks={"name": "running_sums", "n": n}))
+    made, *_ = tasks_of(recipe(tasks={"name": "running_sums", "n": n}))
     return [replace(task, **{name: change(task) for name, change in changes.items()}) for task in made]
 
 

@@ -25,6 +25,7 @@ from rlvr.verify import worker as worker_module
 from rlvr.verify.calls import kind_of
 from rlvr.verify.function import Closure, Function
 from rlvr.verify.judge import judge
+from rlvr.verify.patience import MOST_TIMEOUTS
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import VerifierBroken
 
@@ -264,24 +265,27 @@ def test_a_class_is_made_once_and_files_import_their_neighbours(write: Write, tm
 
 
 def test_printing_reading_and_odd_text_leave_the_protocol_alone(
-    write: Write, capfd: pytest.CaptureFixture[str]
+    write: Write, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = write("""
         import os, subprocess, sys
-        print("on import")
+        print("on import", flush=True)
         def f(answer, gold):
-            print("y" * 200_000)
-            os.write(1, b'{"ok": []}')
             subprocess.run(["echo", "from a child"])
+            os.write(1, b'{"ok": []}')
+            print("y" * 200_000, flush=True)
             assert sys.stdin.read() == ""
             return answer == gold
     """)
     odd = ["\x00\n\u2028", "\ud800 alone", "𝔸" * 100, ""]
     verdicts = judge(Function(spec), [(text, Task("t", "p", text)) for text in odd])
     assert [v.label for v in verdicts] == ["right"] * 4
-    printed = capfd.readouterr()
-    assert printed.out == ""
-    assert "from a child" in printed.err
+    assert capfd.readouterr().out == ""
+    assert eventually(lambda: "its further output is not shown" in caplog.text)
+    shown = [m.partition(" prints: ")[2] for m in caplog.messages[:5]]
+    long = ('{"ok": []}' + "y" * 200)[:200]
+    assert shown == ["on import", "from a child", long, "from a child", long]
+    assert len(caplog.messages) == 6
 
 
 def test_megabytes_go_both_ways(write: Write) -> None:
@@ -352,16 +356,25 @@ def test_gold_that_is_no_json_is_the_golds_fault(write: Write) -> None:
     ("source", "says"),
     [
         ("import no_such_module_anywhere", "ModuleNotFoundError"),
-        ("def f(answer: return 1", "SyntaxError"),
+        ("def f(answer: return 1", r"reward.py, line 1.* not Python"),
         ("def g(answer, gold):\n    return 1", "has no 'f'"),
         ("def f(answer):\n    return 1", r"f\(answer\) cannot be called as a reward function; write f\(answer, gold\)"),
-        ("raise SystemExit(2)", "SystemExit"),
+        ("import sys\nsys.exit(0)", "reward.py, line 2 ends the program"),
+        ("raise SystemExit(2)", "reward.py, line 1 ends the program"),
+        ("import json\n\njson.loads('{')", "reward.py, line 3 fails: JSONDecodeError"),
+        ("import os; os._exit(0)", "status 0"),
         ("import os; os._exit(3)", r"status 3"),
     ],
 )
-def test_a_file_that_cannot_work_stops_the_run_with_a_sentence(write: Write, source: str, says: str) -> None:
-    with pytest.raises(VerifierBroken, match=says):
-        judge(Function(write(source)), items(1))
+def test_a_file_that_cannot_work_stops_the_run_with_a_sentence(
+    write: Write, source: str, says: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    verifier = Function(write(source))
+    for ask in (verifier.prepare, lambda: judge(verifier, items(1))):
+        with pytest.raises(VerifierBroken, match=says) as broken:
+            ask()
+        assert "\n" not in str(broken.value)
+    assert "Traceback" not in capfd.readouterr().err + caplog.text
 
 
 def test_a_file_that_never_loads_stops_the_run(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,6 +447,105 @@ def test_a_busy_worker_does_not_outlive_a_killed_trainer(write: Write) -> None:
     assert eventually(lambda: not alive(pid))
 
 
+# Patience and noise
+
+
+def test_a_verifier_that_never_answers_in_time_stops_the_run(write: Write) -> None:
+    spec = write("import time\ndef f(answer, gold):\n    time.sleep(60)\n")
+    verifier = Function(spec, seconds=0.2, most_timeouts=3)
+    assert [v.reason for v in judge(verifier, items(2))] == ["timeout"] * 2
+    with pytest.raises(VerifierBroken) as broken:
+        judge(verifier, items(5))  # the first of these is the third on end
+    sentence = "within 0.2 s, 3 times on end, last on task task0"
+    for part in (spec, sentence, "`seconds`, now 0.2", "`most_timeouts`, now 3"):
+        assert part in str(broken.value)
+    assert Function(spec).most_timeouts == MOST_TIMEOUTS == 20
+
+
+def test_one_answer_in_between_sets_the_count_of_timeouts_back(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    spec = write("""
+        import time
+        def f(answer, gold):
+            if int(gold) % 3 == 2:
+                raise ValueError("odd")  # unknown as well, but no timeout
+            time.sleep(60 if int(gold) % 3 else 0)
+            return True
+    """)
+    slow = [item for item in items(24) if int(item[1].answer) % 3 == 1]
+    answered = [items(1)[0], items(3)[2]]
+    mixed = [x for i in range(8) for x in (slow[i], answered[i % 2])]
+    found = judge(Function(spec, seconds=0.3, most_timeouts=2), mixed)
+    assert [v.reason == "timeout" for v in found] == [True, False] * 8
+    assert sum("took over 0.3 s" in m for m in caplog.messages) == 5  # then it is only counted
+    assert sum("further failures" in m for m in caplog.messages) == 1
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, True])
+def test_patience_is_a_number(write: Write, most: Any) -> None:
+    with pytest.raises(ValueError, match="most_timeouts is the number"):
+        Function(write("def f(answer, gold): return 1"), most_timeouts=most)
+
+
+def test_a_search_that_never_ends_stops_the_run_too() -> None:
+    verifier = verifier_from("regex(pattern='(?:a+)+(b)', seconds=0.3, most_timeouts=2)")
+    endless = ("a" * 60, tasks(1)[0])
+    assert [v.reason for v in judge(verifier, [endless, ("aab", Task("t", "p", "b")), endless])] == [
+        "timeout", "equal", "timeout",
+    ]  # fmt: skip
+    with pytest.raises(VerifierBroken, match=r"regex '\(\?:a\+\)\+\(b\)' gave no verdict within 0.3 s, 2 times on end"):
+        judge(verifier, [endless])
+
+
+def test_prints_of_this_process_are_heard_once(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def loud(answer: str, gold: str) -> bool:
+        print("judging", answer, end="\n\n")
+        return answer == gold
+
+    class Loud:
+        fingerprint = "loud()"
+
+        def __call__(self, text: str, task: Task) -> Verdict:
+            print("text", text)
+            return Verdict("right", 1.0)
+
+    for verifier in (Closure(loud), Loud()):
+        caplog.clear()
+        for _ in range(3):
+            assert [v.label for v in judge(verifier, items(100))] == ["right"] * 100
+        assert [m.partition(" prints: ")[2][-1:] for m in caplog.messages[:5]] == ["0", "1", "2", "3", "4"]
+        assert len(caplog.messages) == 6
+    print("mine again")
+    assert capsys.readouterr().out == "mine again\n"
+
+
+def test_threads_that_judge_at_once_give_standard_output_back() -> None:
+    def slow(answer: str, gold: str) -> bool:
+        print("x")
+        time.sleep(0.005)
+        return True
+
+    threads = [threading.Thread(target=lambda: judge(Closure(slow), items(10))) for _ in range(6)]
+    out = sys.stdout
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.stdout is out
+
+
+def test_failures_of_one_kind_are_shown_five_times(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails:
+        fingerprint = "fails()"
+
+        def __call__(self, text: str, task: Task) -> Verdict:
+            raise (KeyError if int(text) % 2 else ValueError)(text)
+
+    assert [v.label for v in judge(Fails(), items(100))] == ["unknown"] * 100
+    assert sum("ValueError" in m for m in caplog.messages) == sum("KeyError" in m for m in caplog.messages) == 5
+
+
 # Closures
 
 
@@ -447,7 +559,8 @@ def test_a_closure_that_overstays_is_given_up_and_the_eighth_stops_the_run(caplo
     slow = [("slow", task) for task in tasks(7)]
     verdicts = judge(verifier, [*slow, ("quick", tasks(1)[0])])
     assert [v.reason for v in verdicts] == ["timeout"] * 7 + ["above"]
-    assert "task6" in caplog.text
+    assert "task4" in caplog.text
+    assert "task6" not in caplog.text  # five are enough to see what it is
     with pytest.raises(RuntimeError, match=r"overstayed its 0\.05 s 8 times, last on task task0; .*path\.py:function"):
         judge(verifier, [("slow", tasks(1)[0])])
     release.set()

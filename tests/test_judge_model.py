@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import pytest
 
 from rlvr.records import Task
 from rlvr.verify.judge import judge
-from rlvr.verify.llm_judge import Endpoint, LlmJudge
+from rlvr.verify.llm_judge import Endpoint, JudgeAbsent, LlmJudge
 from rlvr.verify.rubric import Rubric, read_criteria
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import VerifierBroken
@@ -343,3 +345,69 @@ def test_settings_are_checked_and_written_as_text() -> None:
     with pytest.raises(ValueError, match="pass_at"):
         Rubric("http://x", "m", pass_at=2.0)
     assert read_criteria(["a"]) == [("a", 1.0)]
+
+
+# Servers that drip, and judges that are never there
+
+
+@pytest.mark.parametrize("where", ["head", "body"])
+def test_a_server_that_drips_has_no_more_time_than_one_that_is_silent(where: str) -> None:
+    """Each byte comes in time for the socket's own timeout, so only a deadline over all ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stop = threading.Event()
+
+        def drip() -> None:
+            with listener.accept()[0] as client:
+                client.recv(1 << 16)
+                start = b"HTTP/1.1 200 OK\r\nX: " if where == "head" else b"HTTP/1.1 200 OK\r\n\r\n"
+                with contextlib.suppress(OSError):
+                    client.sendall(start)
+                    while not stop.wait(0.05):
+                        client.sendall(b"x")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        with pytest.raises(JudgeAbsent, match=r"no reply within 0\.5 s"):
+            Endpoint(url, "m", seconds=0.5, retries=0).ask("form", [], "7", lambda said: said)
+        assert 0.4 < time.monotonic() - began < 2
+        stop.set()
+        thread.join()
+
+
+def test_a_server_that_speaks_no_http_gives_no_verdict() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def babble() -> None:
+            with listener.accept()[0] as client:
+                client.recv(1 << 16)
+                client.sendall(b"hello there\r\n\r\n")
+
+        thread = threading.Thread(target=babble, daemon=True)
+        thread.start()
+        found = LlmJudge(f"http://127.0.0.1:{listener.getsockname()[1]}/v1", "m", retries=0)("7", TASK)
+        assert (found.label, found.reason.partition(":")[0]) == ("unknown", "judge_error")
+        thread.join()
+
+
+def test_a_judge_that_never_replies_stops_the_run(server: Server) -> None:
+    def slow(mark: str) -> str:
+        threading.Event().wait(0.6)
+        return YES
+
+    server.script = slow
+    verifier = LlmJudge(server.url, "m", seconds=0.2, retries=0, most_timeouts=3, parallel=1)
+    assert [v.label for v in judge(verifier, [("7", TASK)] * 2)] == ["unknown"] * 2
+    server.script = says(YES)
+    assert judge(verifier, [("7", TASK)])[0].label == "right"  # and the count begins anew
+    server.script = slow
+    assert [v.label for v in judge(verifier, [("7", TASK)] * 2)] == ["unknown"] * 2
+    with pytest.raises(VerifierBroken, match=r"llm_judge: m at http.* 0.2 s, 3 times on end.*`most_timeouts`, now 3"):
+        judge(verifier, [("7", TASK)] * 50)
+    server.script = says("hm")  # it replies, with nonsense: no verdicts, and no timeouts either
+    rubric = Rubric(server.url, "m", retries=0, most_timeouts=2)
+    assert {v.label for v in judge(rubric, [("7", Task("t1", "?", RUBRIC))] * 5)} == {"unknown"}
+    gone = Rubric("http://127.0.0.1:9/v1", "m", retries=0, most_timeouts=2)
+    with pytest.raises(VerifierBroken, match=r"rubric: m at http://127\.0\.0\.1:9/v1"):
+        judge(gone, [("7", Task("t1", "?", RUBRIC))] * 5)

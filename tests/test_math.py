@@ -239,6 +239,8 @@ def test_a_double_as_it_prints_stands_for_what_it_approximates() -> None:
         ("thousands", "1,234", "1, 234", {True: True, False: True}),
         ("bare_tuples", "1, 2", "(1, 2)", {False: False, True: True}),
         ("bare_tuples", "2, 1", "(1, 2)", {False: False, True: False}),
+        ("unsolved", "5x<125", "x<25", {True: True, False: False}),
+        ("unsolved", "x>25", "x<25", {True: False, False: False}),
         ("log", "\\log 100", "2", {"10": True, "e": False}),
         ("log", "\\log 5", "\\ln 5", {"10": False, "e": True}),
         ("decimals", "3.14159", "\\pi", {6: True, 7: False}),
@@ -292,6 +294,14 @@ def test_a_gold_that_nobody_can_read_still_equals_its_own_words() -> None:
     gold = "\\sum_{k=0}^{n} F_k"
     assert outcome(Math("last_box"), f"\\boxed{{{gold} }}", gold) == ("right", "equal")
     assert outcome(Math("last_box"), "\\boxed{7}", gold) == ("unknown", "bad_gold")
+
+
+def test_escapes_written_twice_are_read_once() -> None:
+    assert compared("\\\\frac{1}{2}", "1/2", USUAL).reason == "equal"
+    assert compared("\\\\left(\\\\frac{1}{5},\\\\frac{1}{6}\\\\right)", "(1/5, 1/6)", USUAL).reason == "equal"
+    column = "\\begin{pmatrix}1\\\\xy\\end{pmatrix}"  # here they are row breaks
+    assert compared(column, column.replace("pmatrix", "bmatrix").replace("xy", "yx"), USUAL).reason == "equal"
+    assert compared("1\\\\2", "12", USUAL).reason == "unparsable"  # a row break ends nothing here
 
 
 def test_golds_may_be_numbers_or_whole_solutions() -> None:

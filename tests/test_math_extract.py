@@ -22,6 +22,7 @@ def label(verifier: Math, text: str, gold: str) -> str:
     [
         ("So it is $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}", "box"),
         ("\\fbox{42}", "42", "box"),
+        ("\\\\boxed{42} and again \\\\boxed{42}", "42", "box"),  # escapes written twice
         ("I get \\boxed{4}. Wait, that is wrong. So \\boxed{6}.", "6", "box"),
         ("$\\boxed{3}$, $\\boxed{8}$", "3, 8", "box"),
         ("\\boxed{(2, 2)} \\quad \\text{and} \\quad \\boxed{(6, 2)}", "(2, 2), (6, 2)", "box"),

@@ -354,8 +354,8 @@ def test_needs_that_are_a_text_are_not_read_letter_by_letter() -> None:
         def __call__(self, batch: Batch) -> Tensor:
             return batch["advantage"]
 
-    with pytest.raises(TypeError, match=r"Sloppy.needs is the text 'advantage'; write a tuple"):
-        grpo().firm("x", reshape=Sloppy()).plan(reward=Pays())
+    with pytest.raises(Contradiction, match=r"x sets reshape to Sloppy, whose needs is the text .* write a tuple"):
+        grpo().firm("x", reshape=Sloppy())
 
 
 def test_pieces_that_wait_for_each_other_are_named() -> None:
@@ -413,7 +413,7 @@ def test_a_reward_that_is_not_finite_names_rows_and_part() -> None:
 
     batch, _ = random_batch(0)
     assert bool(batch["known"][6])
-    with pytest.raises(ValueError, match=r"'broken' \(Broken\) is not finite on rows \[6\]"):
+    with pytest.raises(ValueError, match=r"b's reward Broken: .* 'broken' is not finite on rows \[6\]"):
         running(grpo().firm("b", reward=Broken())).credit(batch)
 
 

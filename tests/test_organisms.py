@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.organisms import folder, names
-from rlvr.organisms.make import Recipe, nano
+from rlvr.organisms.make import nano
+from rlvr.organisms.table import NANO
 from rlvr.tasks.synthetic import choice, countdown, modular_chains, running_sums
 
 
@@ -42,7 +44,7 @@ def sums(prompt: str) -> str:
 
 
 def test_names_that_are_bundled_and_one_that_is_not() -> None:
-    assert names() == ["nano"]
+    assert names() == ["micro", "mini", "nano"]
     assert folder("nano").is_dir()
     with pytest.raises(ValueError, match="no organism 'nanno' is bundled; did you mean 'nano'"):
         folder("nanno")
@@ -110,8 +112,8 @@ def test_it_writes_sums_out_less_often_than_not_but_is_right_when_it_does(tokeni
 def test_making_repeats_by_seed_and_leaves_global_random_numbers_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    recipe = Recipe(steps=3, batch=4, hidden=24, inner=32, heads=2, layers=1, levels=(2, 3))
-    cards = [nano(tmp_path / str(i), seed=seed, recipe=recipe, problems=6) for i, seed in enumerate((1, 1, 2))]
+    recipe = replace(NANO, steps=3, batch=4, hidden=24, inner=32, heads=2, layers=1, levels=(2, 3))
+    cards = [nano(tmp_path / str(i), seed=seed, recipe=recipe) for i, seed in enumerate((1, 1, 2))]
     assert torch.equal(torch.get_rng_state(), before)
     weights = [AutoModelForCausalLM.from_pretrained(tmp_path / str(i)).lm_head.weight for i in range(3)]
     assert weights[0].dtype == torch.float16

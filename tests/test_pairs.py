@@ -22,11 +22,15 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("tis", "mis")): "both correct for the sampler",
     frozenset(("tis", "dpo")): "a preference is one number a pair",
     frozenset(("mis", "dpo")): "a preference is one number a pair",
+    frozenset(("gmts", "dpo")): "a preference is one number a pair",
+    frozenset(("err_plus", "sft")): "err_plus sets reward",
+    frozenset(("err_plus", "rejection")): "err_plus sets reward",
     frozenset(("dapo", "sft")): "dapo sets reward",  # its overlong part pays nobody
     frozenset(("dapo", "rejection")): "dapo sets reward",
 }
 KNOWN = {
-    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "dapo", "kl", "entropy_bonus", "mask_truncated"
+    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "gmts", "err_plus", "dapo", "kl", "entropy_bonus",
+    "mask_truncated"
 }  # fmt: skip
 
 

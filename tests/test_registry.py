@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr import registry
-from rlvr.registry import UnknownName, describe, get, index, load_path, names, read_source, register
+from rlvr.registry import BrokenFile, UnknownName, describe, get, index, load_path, names, read_source, register
 from rlvr.stacking import parameters
 
 EVERY = [(kind, entry.name) for kind in registry.KINDS for entry in index(kind)]
@@ -110,7 +110,7 @@ def test_a_file_gives_the_thing_that_it_defines_and_runs_once(tmp_path):
 def test_a_file_that_fails_is_run_again_next_time(tmp_path):
     file = tmp_path / "own.py"
     file.write_text("1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(BrokenFile, match=r"own\.py, line 1 fails: ZeroDivisionError: division by zero"):
         load_path(f"{file}:f")
     file.write_text("def f(): return 7\n")
     assert load_path(f"{file}:f")() == 7

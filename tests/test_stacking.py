@@ -203,7 +203,7 @@ def test_a_contradiction_stays_one(papers):
 
 
 def test_what_is_no_paper_is_refused(papers):
-    with pytest.raises(StackError, match="returned int; a paper returns a Method"):
+    with pytest.raises(StackError, match="returned int; a paper is a function"):
         build_method("papers.py:broken")
 
 

@@ -155,6 +155,7 @@ def test_levels_bound_the_size() -> None:
     assert {t.prompt.count("+") + 1 for t in running_sums(300, levels=(3, 4))} == {3, 4}
     assert {len(t.meta["steps"]) for t in modular_chains(100, levels=(6, 6))} == {6}
     assert {len(t.meta["numbers"]) for t in countdown(100, levels=(3, 3))} == {3}
+    assert {t.prompt.partition("%")[2] for t in modular_chains(200, moduli=(6, 8))} == {"6=", "7=", "8="}
 
 
 def test_impossible_draws_say_what_would_work() -> None:
@@ -162,6 +163,8 @@ def test_impossible_draws_say_what_would_work() -> None:
         running_sums(5000, levels=(2, 2))
     with pytest.raises(DataError, match=r"levels = \(2, 9\) must be \(fewest, most\) within 2\.\.5"):
         running_sums(5, levels=(2, 9))
+    with pytest.raises(DataError, match=r"moduli = \(1, 9\) must be \(smallest, largest\) within 2\.\.99"):
+        modular_chains(5, moduli=(1, 9))
     with pytest.raises(DataError, match='"train" or "eval"'):
         choice(5, split="test")
 

@@ -20,17 +20,20 @@ from rlvr.engine.renderer import Renderer
 from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
+from rlvr.holdout import about_holdout, about_leaks, held_out
 from rlvr.loop import Settings, Training
 from rlvr.method import Method
 from rlvr.plan import Plan
 from rlvr.recipe import Recipe
 from rlvr.records import Rollout, Task, Verdict, mix
-from rlvr.registry import get
+from rlvr.registry import UnknownName
 from rlvr.reward.pays import Part, Pays
 from rlvr.stacking import build_method, parameters
-from rlvr.verify.judge import judge
+from rlvr.tasks.given import from_source
+from rlvr.verify.judge import judge, named
 from rlvr.verify.own import Own
 from rlvr.verify.spec import verifier_from
+from rlvr.verify.verifier import VerifierBroken, make_ready
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 # Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each
@@ -51,6 +54,7 @@ class Setup:
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
     limits: Limits
+    eval_name: str
     evaluations: dict[str, Any] = field(default_factory=dict)
 
     def judge(self, items: Sequence[tuple[Rollout, Task]]) -> Sequence[Verdict]:
@@ -80,30 +84,32 @@ def plan_of(recipe: Recipe, method: Method | None = None, verifier: Any = None) 
     checked = verifier if verifier is not None else recipe.verifier
     return stack.plan(
         recipe.max_tokens,
+        recipe.steps,
+        recipe.group_size,
         verify=Own() if checked is None else verifier_from(checked),
         reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts),
     )
 
 
-def tasks_of(recipe: Recipe) -> tuple[Sequence[Task], Sequence[Task]]:
-    """Training and evaluation tasks. A source with the arguments `n` and `split` makes both; from any other a share is
-    held out."""
+def tasks_of(recipe: Recipe, given: Sequence[Task] | None = None) -> tuple[Sequence[Task], Sequence[Task], str]:
+    """Training and evaluation tasks, and a sentence about how they were parted, "" where there is nothing to say.
+
+    A source with the arguments `n` and `split` makes both; of any other, and of tasks that are `given` in the place of
+    the recipe's, a share is held out.
+    """
     source = dict(recipe.tasks)
     name = source.pop("name")
-    make = get("tasks", name)
     n = recipe.eval.problems
     if recipe.eval.tasks is not None:
         other = dict(recipe.eval.tasks)
-        evaluated = get("tasks", other.pop("name"))(**other)
-        return make(**source), evaluated[:n]
-    if {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
-        return make(**source), make(**{**source, "n": n, "split": "eval"})
-    every = make(**source)
-    order = sorted(
-        every, key=lambda t: mix(0, "holdout", t.id)
-    )  # does not depend on the seed: seeds share the held-out tasks
-    held = min(n, round(len(every) * recipe.eval.holdout))
-    return order[held:], order[:held]
+        evaluated = from_source(other.pop("name"), other)[:n]
+        train = from_source(name, source) if given is None else given
+        return train, evaluated, about_leaks(train, evaluated)
+    if given is None and {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
+        return from_source(name, source), from_source(name, {**source, "n": n, "split": "eval"}) if n else (), ""
+    every: Sequence[Task] = from_source(name, source) if given is None else given
+    train, evaluated = held_out(every, recipe.eval.holdout, n)
+    return train, evaluated, about_holdout(train, evaluated, recipe.eval.holdout) if n and every else ""
 
 
 def templated(tasks: Sequence[Task], template: str | None) -> Sequence[Task]:
@@ -121,16 +127,17 @@ class Asked:
     verifier: Any
     train: Sequence[Task]
     evaluate: Sequence[Task]
+    eval_name: str = ""  # what the evaluation tasks are called
+    about: str = ""  # how training and evaluation were parted
 
 
 def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) -> Asked:
     """Tasks (or those of `tasks`, which stand in for the recipe's) and the plan's verifier. Loads no model. Raises
     ValueError where a task has no verifier."""
-    if tasks is None:
-        train, evaluated = tasks_of(recipe)
-    else:
-        held = min(recipe.eval.problems, round(len(tasks) * recipe.eval.holdout))
-        train, evaluated = list(tasks)[held:], list(tasks)[:held]
+    train, evaluated, about = tasks_of(recipe, tasks)
+    source = recipe.eval.tasks or recipe.tasks
+    name = "your tasks" if tasks is not None and recipe.eval.tasks is None else str(source["name"])
+    name = (evaluated[0].made_by if evaluated else "") or name
     verifier = plan.at(plan.start()).stack.one("verify")
     if verifier != Own():  # it was named on purpose, so it judges every task
         train, evaluated = ([replace(t, verifier=None) for t in some] for some in (train, evaluated))
@@ -138,7 +145,21 @@ def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) ->
         raise ValueError(
             f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to the recipe'
         )
-    return Asked(verifier, train, evaluated)
+    return Asked(verifier, train, evaluated, name, about)
+
+
+def check_verifiers(asked: Asked) -> None:
+    """Raises VerifierBroken or ValueError where a verifier cannot be made, or its function not be loaded; asks none."""
+    make_ready(asked.verifier)
+    of: dict[str, str] = {}  # a verifier that tasks name -> the first of them
+    for task in (*asked.train, *asked.evaluate):
+        if isinstance(task.verifier, str):
+            of.setdefault(task.verifier, task.id)
+    for name, id in of.items():
+        try:
+            make_ready(named(name))
+        except (UnknownName, ValueError, VerifierBroken) as error:
+            raise ValueError(f"task {id} names a verifier that cannot be made: {error}") from None
 
 
 def set_up(
@@ -170,6 +191,7 @@ def set_up(
         templated(asked.train, recipe.prompt),
         templated(asked.evaluate, recipe.prompt),
         Limits(recipe.max_tokens, recipe.temperature, recipe.top_p, recipe.top_k, want),
+        asked.eval_name,
     )
 
 

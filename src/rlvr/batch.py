@@ -235,13 +235,20 @@ class Batch:
                 "a group statistic inside a loss: a micro-batch may hold part of a group; compute it in a derive piece"
             )
         where = self["known"] if where is None else where
-        where = where.bool() & self._one_row_an_episode(where.bool())
-        value = torch.where(where, x.double(), 0.0)
+        where = where.bool() & self.one_row_an_episode(where.bool())
+        return self._sum_by(self["group"], torch.where(where, x.double(), 0.0))
+
+    def episode_sum(self, x: Tensor) -> Tensor:
+        """[R] float64: sum of a row stream over all rows of the row's episode. Raises inside a loss, as a group's."""
+        if not self.whole:
+            raise RuntimeError("an episode's statistic inside a loss: a micro-batch may hold part of an episode")
+        return self._sum_by(self["episode"], x.double())
+
+    def _sum_by(self, key: Tensor, value: Tensor) -> Tensor:
+        """[R] sum of a row stream over rows of one key, by id within it: the order of rows cannot enter."""
         order = torch.argsort(self["id"], stable=True)
-        order = order[
-            torch.argsort(self["group"][order], stable=True)
-        ]  # by group, then by id: the order of rows cannot enter
-        _, where_in, n = torch.unique_consecutive(self["group"][order], return_inverse=True, return_counts=True)
+        order = order[torch.argsort(key[order], stable=True)]
+        _, where_in, n = torch.unique_consecutive(key[order], return_inverse=True, return_counts=True)
         out = torch.empty_like(value)
         out[order] = _segment_sum(value[order], n)[where_in]
         return out
@@ -263,7 +270,7 @@ class Batch:
             std <= 8 * torch.finfo(x.dtype if x.is_floating_point() else torch.float64).eps * size, 0.0, std
         )
 
-    def _one_row_an_episode(self, where: Tensor) -> Tensor:
+    def one_row_an_episode(self, where: Tensor) -> Tensor:
         """[R] bool: of each episode's rows in `where`, the one of lowest id."""
         episode = self["episode"]
         _, inverse = torch.unique(episode, return_inverse=True)

@@ -8,7 +8,8 @@
 
 A step's random numbers come from (seed, step) alone, so a run that was killed within a step makes the same step again
 from the checkpoint before it, and the weights come out bit for bit. A checkpoint is written beside its name and moved
-there whole; what a kill leaves behind is never taken for one.
+there whole; what a kill leaves behind is never taken for one. A disk may still lose the end of a file: a run goes on
+from the newest checkpoint whose files are whole.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ import json
 import re
 import shutil
 from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlvr.engine.load import save_model, whole_folder
-from rlvr.engine.lora import adapted, save_adapter
+from rlvr.engine.lora import WEIGHTS, adapted, save_adapter
+from rlvr.engine.weights import absent_shards, fault_in
+from rlvr.folder import refuse_other
 from rlvr.loop import Training
 
 FOLDER = "checkpoints"
@@ -42,16 +47,51 @@ def checkpoints(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def newest(run: Path) -> Path:
-    """Raises NoCheckpoint where there is none."""
-    if not (run / "recipe.toml").is_file():
-        raise NoCheckpoint(f"{run} is not a run: it holds no recipe.toml")
-    found = checkpoints(run)
-    if not found:
-        raise NoCheckpoint(
-            f"{run} holds no checkpoint (checkpoint_every was 0, or it ended before the first); start it again instead"
-        )
-    return found[max(found)]
+def newest(run: Path, told: Callable[[str], None] = lambda sentence: None) -> Path:
+    """The newest checkpoint that is whole. A damaged one is put aside as step-N.damaged, and `told` is given a sentence
+    about it; what a kill left half written is removed.
+
+    Raises NotARun, or NoCheckpoint where there is none.
+    """
+    refuse_other(run)
+    _tidy(run)
+    damaged: list[tuple[Path, str]] = []
+    for step, folder in reversed(checkpoints(run).items()):
+        if not (fault := fault_in(folder) or _lacking(folder)):
+            for other, why in damaged:
+                aside = other.with_name(f"{other.name}.damaged")
+                shutil.rmtree(aside, ignore_errors=True)
+                other.rename(aside)
+                told(f"checkpoint {other.name} is damaged and put aside as {aside.name}: {why}; going on from {step}")
+            return folder
+        damaged.append((folder, fault))
+    if damaged:
+        raise NoCheckpoint(f"{run} holds no whole checkpoint: {damaged[0][1]}; start the run again instead")
+    raise NoCheckpoint(
+        f"{run} holds no checkpoint (checkpoint_every was 0, or it ended before the first); start it again instead"
+    )
+
+
+def _lacking(folder: Path) -> str:
+    """A file that a checkpoint needs and has not."""
+    weights = ("model/model.safetensors", "model/model.safetensors.index.json", f"adapter/{WEIGHTS}")
+    if not (folder / "state.safetensors").is_file():
+        return f"{folder / 'state.safetensors'} is missing"
+    if not any((folder / name).is_file() for name in weights):
+        return f"{folder} has no weights"
+    absent = absent_shards(folder / "model")
+    return f"{folder / 'model' / absent[0]} is missing" if absent else ""
+
+
+def _tidy(run: Path) -> None:
+    """Remove half-written folders. One that was moved aside for a new one that never came goes back to its place."""
+    for parent in (run, run / FOLDER):
+        for rest in parent.glob(".*.old"):
+            home = parent / rest.name[1:].rpartition(".")[0].rpartition(".")[0]
+            if not home.exists():
+                rest.rename(home)
+        for rest in [*parent.glob(".*.partial"), *parent.glob(".*.old")]:
+            shutil.rmtree(rest, ignore_errors=True)
 
 
 def policy_in(checkpoint: Path, adapter: bool) -> Path:
@@ -90,6 +130,20 @@ def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], 
         if step not in list(checkpoints(training.folder))[-keep:]:
             shutil.rmtree(old, ignore_errors=True)
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What a run that goes on has behind it: steps, seconds, and which tasks it was started with ({}: not told)."""
+
+    step: int = 0
+    seconds: float = 0.0
+    tasks: Mapping[str, Any] = field(default_factory=dict)
+
+
+def behind_in(folder: Path) -> Behind:
+    told = json.loads((folder / "state.json").read_text())
+    return Behind(told["step"], told["extra"].get("seconds", 0.0), told["extra"].get("tasks", {}))
 
 
 def restore(training: Training, folder: Path) -> dict[str, Any]:

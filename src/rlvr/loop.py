@@ -14,6 +14,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,18 @@ from torch import Tensor
 from rlvr.batch import Batch, Tally, merge
 from rlvr.engine.protocol import Engine, Limits
 from rlvr.engine.torch_engine import NotFinite
-from rlvr.metrics import Clock, summary
+from rlvr.method import Placed
+from rlvr.metrics import Clock, summary, told_by
 from rlvr.pack import pack
+from rlvr.pieces import annotation, wants
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
 from rlvr.reward.balance import drowning
 from rlvr.rollout.world import Renderer, World
 from rlvr.rows import rows_of
 from rlvr.select.uniform import Selector
+from rlvr.verify.verifier import VerifierBroken
+from rlvr.views import reads
 from rlvr.waiting import wait_for
 
 # Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by
@@ -79,6 +84,7 @@ class Training:
     saved: Callable[[int], None] = lambda step: None  # called when a step is over: checkpoints
     watch: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None  # raises Stopped: collapse
     asked_to_stop: Callable[[], bool] = lambda: False
+    stage: Callable[[int, str], None] = lambda step, name: None  # called when a stage of a step begins
     step: int = 0
     phase: dict[str, Any] = field(default_factory=dict)
     trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
@@ -89,31 +95,34 @@ class Training:
         raises."""
         self.phase = self.phase or self.plan.start()
         while self.step < self.settings.steps and not self.asked_to_stop():
-            metrics = self.train_step(self.step + 1)
+            try:
+                metrics = self.train_step(self.step + 1)
+            except VerifierBroken as error:
+                raise Stopped(f"step {self.step + 1}: {error}") from error
             self.phase = self.plan.next(self.phase, self.step + 1, metrics)
             self.step += 1
             self.saved(self.step)
 
     # ---- one step ----------------------------------------------------------------------------------------
     def train_step(self, step: int) -> dict[str, float]:
-        running, clock = self.plan.at(self.phase), Clock()
+        running, clock = self.plan.at(self.phase), Clock(partial(self.stage, step))
         kept, seen = self.collect(running, step, clock)
         told: dict[str, Tally] = {}
         batch = None
         if kept:
-            batch = pack(kept, dtype=self.dtype).to(self.engine.device)
+            batch = with_parts(pack(kept, dtype=self.dtype), running, step).to(self.engine.device)
             with clock("score"):
                 batch = self.score(batch, running, seen)
             with clock("credit"):
                 batch = running.credit(batch)
             with clock("update"):
-                told = self.update(batch, running, step)
+                told = {**told_by(running, batch), **self.update(batch, running, step)}
         with clock("publish"):
             self.engine.publish()
             if any(step % every == 0 for every in _refreshes(running)):
                 self.engine.refresh("reference")
         self.selector.observe(seen)
-        metrics = summary(seen, batch, told, clock)
+        metrics = {**summary(seen, batch, told, clock), **self.plan.told(self.phase)}
         self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)
@@ -144,9 +153,9 @@ class Training:
             with clock("verify"):
                 groups = verified(groups, self.judge)
             seen += groups
-            new = [g for g in groups if all(p.piece(g) for p in stack["keep"])]
+            new = [g for g in groups if all(wants(p, g) for p in stack["keep"])]
             with clock("annotate"):
-                kept += wait_for(_annotate(new, [p.piece for p in stack["annotate"]], world))
+                kept += wait_for(_annotate(new, stack["annotate"], world))
             if len(kept) >= self.settings.prompts_per_step or not stack["keep"]:
                 break
         return kept, seen
@@ -180,7 +189,7 @@ class Training:
                 raise Stopped(f"step {step}: {error}. These rows are in {file.name}, streams and all") from error
             if not first:  # from the second update on, the difference to the sampler is learning, not numerics
                 new = {k: t for k, t in new.items() if not k.startswith("sampler/")}
-            merge(told, new)
+            merge(told, {**told_by(running, part, on_update=True), **new})
             first = False
         return told
 
@@ -240,6 +249,24 @@ def verified(groups: Sequence[Group], judge: Judge) -> list[Group]:
     return [replace(group, verdicts=v) for group, v in zip(groups, new)]
 
 
+def with_parts(batch: Batch, running: Running, step: int) -> Batch:
+    """The batch with every part of the verdicts that the stack reads; one that no verdict has this time is nan.
+
+    Raises Stopped where none has it in a run's first step: its name is misspelt, or the verifier never tells it.
+    """
+    wanted = {name for placed in running.stack for name in reads(placed.piece) if name.startswith("part/")}
+    lacking = sorted(wanted - set(batch.rows))
+    if lacking and step == 1 and bool(batch["known"].any()):
+        there = ", ".join(sorted(name.removeprefix("part/") for name in batch.rows if name.startswith("part/")))
+        names = ", ".join(repr(name.removeprefix("part/")) for name in lacking)
+        raise Stopped(
+            f"step {step}: no verdict has the part {names} that the reward wants; the verdicts have: "
+            f"{there or 'no parts'}. Write parts.NAME with one of these, or let the verifier tell it, with 0 where "
+            "there is nothing to tell"
+        )
+    return batch.with_({name: torch.full((len(batch),), torch.nan, dtype=batch["score"].dtype) for name in lacking})
+
+
 def optimiser_batches(batch: Batch, together: str, settings: Settings, step: int) -> Iterator[Tensor]:
     """Row indices of each optimiser batch: `updates_per_batch` shares of whole groups, reshuffled each epoch."""
     units = batch.units("group" if together in ("row", "episode", "pair") else together)
@@ -266,10 +293,11 @@ async def _all(groups: Any) -> list[Group]:
     return sorted([group async for group in groups], key=lambda g: g.id)
 
 
-async def _annotate(groups: Sequence[Group], pieces: Sequence[Any], world: World) -> list[Group]:
+async def _annotate(groups: Sequence[Group], pieces: Sequence[Placed], world: World) -> list[Group]:
     async def one(group: Group) -> Group:
-        for piece in pieces:
-            group = replace(group, streams={**group.streams, **await piece(group, world)})
+        for placed in pieces:
+            told = annotation(placed, await placed.piece(group, world))
+            group = replace(group, streams={**group.streams, **told})
         return group
 
     return list(await asyncio.gather(*(one(g) for g in groups)))

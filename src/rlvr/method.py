@@ -20,6 +20,7 @@ optional:
     rank      reshape only: 1 bounds, 2 scales, 3 adds
     selects   token_weight only: its zeros leave the denominators
     on_update token_weight only: computed on each optimiser batch, at the current weights
+    tell      (batch) -> {metric: Tally}: what it says of the batch that it worked on
     reads     loss and terms: fields of `Now`: "logp", "ratio", "entropy", "value", "logp_at/<stream>"
     together  loss and terms: rows that must stay in one micro-batch: "row", "pair", "group"
     model     loss and terms: whose parameters it trains; "policy" unless said
@@ -62,6 +63,8 @@ SLOTS: dict[str, Slot] = {
         True, "start() -> state, next(state, step, metrics), at(stack, phase)", "the stack changes as training goes on"
     ),
 }
+# What a piece has to have, where that is not __call__.
+METHODS = {"select": ("start",), "phases": ("names", "start", "next", "at")}
 # What a phase replaces when it swaps the policy-gradient method for another (e.g. distillation).
 POLICY_GRADIENT = ("advantage", "reshape", "bounds", "token_weight", "ratio", "loss", "reduction")
 
@@ -106,22 +109,53 @@ class Method:
             pieces = given if isinstance(given, tuple | list) else (given,)
             if len(pieces) > 1 and not SLOTS[slot].many:
                 raise Contradiction(f"{paper} puts {len(pieces)} pieces into {slot}, which holds one")
-            new |= {Placed(slot, piece, paper, strength) for piece in pieces}
+            new |= {Placed(slot, _sound(paper, slot, piece), paper, strength) for piece in pieces}
         return Method(self.placed | new)
 
     @property
     def papers(self) -> list[str]:
         return sorted({p.paper for p in self.placed})
 
-    def plan(self, max_tokens: int = 1024, **recipe: Any) -> Any:
+    def plan(self, max_tokens: int = 1024, steps: int = 60, group_size: int = 16, **recipe: Any) -> Any:
         """The plan that runs: everything settled and checked. `recipe` fills slots that no paper has set, e.g.
-        `reward=Pays(...)`; max_tokens is the run's, for defaults that depend on it. Raises Contradiction."""
+        `reward=Pays(...)`; the numbers are the run's, for defaults that depend on them. Raises Contradiction."""
         from rlvr.plan import make_plan
 
-        return make_plan(self._put("recipe", "base", recipe), {"max_tokens": max_tokens})
+        run = {"max_tokens": max_tokens, "steps": steps, "group_size": group_size}
+        return make_plan(self._put("recipe", "base", recipe), run)
 
 
 EMPTY = Method()
+
+
+def _sound(paper: str, slot: str, piece: Any) -> Any:
+    """The piece, where it can be one. Raises Contradiction."""
+    if fault := _fault(slot, piece):
+        raise Contradiction(f"{paper} sets {slot} to {fault}")
+    return piece
+
+
+def _fault(slot: str, piece: Any) -> str | None:
+    """What is wrong with a piece as it stands, before anybody calls it."""
+    if piece is None or isinstance(piece, str | int | float | Mapping):
+        return f"{piece!r}, which is no piece: a piece is an object with __call__"
+    if isinstance(piece, type):
+        return f"the class {piece.__name__}; make one of it: {piece.__name__}(...)"
+    name = type(piece).__name__
+    if lacking := [method for method in METHODS.get(slot, ("__call__",)) if not hasattr(piece, method)]:
+        return f"{name}, which has no {' and no '.join(lacking)}"
+    try:
+        hash(piece)
+    except TypeError as error:
+        return (
+            f"{name}, which can change ({error}); write @dataclass(frozen=True), with numbers, texts and tuples in it"
+        )
+    if slot in ("derive", "annotate") and not hasattr(piece, "gives"):
+        return f'{name}, which does not say what it writes: name the streams, gives = ("...",)'
+    for word in ("needs", "gives", "parts", "reads", "properties"):
+        if isinstance(text := getattr(piece, word, ()), str):
+            return f"{name}, whose {word} is the text {text!r}; write a tuple: {word} = ({text!r},)"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +182,7 @@ class Stack:
         new = dict(self.slots)
         for slot, given in slots.items():
             pieces = () if given is None else given if isinstance(given, tuple | list) else (given,)
-            new[slot] = tuple(Placed(slot, p, paper, "firm") for p in pieces)
+            new[slot] = tuple(Placed(slot, _sound(paper, slot, p), paper, "firm") for p in pieces)
         return replace(self, slots=new)
 
     def only(self, placed: Iterable[Placed]) -> Stack:
@@ -170,7 +204,10 @@ def resolve(placed: Iterable[Placed], run: Mapping[str, Any]) -> Stack:
     return replace(
         stack,
         slots={
-            slot: tuple(replace(p, piece=p.piece.settle(stack)) if hasattr(p.piece, "settle") else p for p in ps)
+            slot: tuple(
+                replace(p, piece=_sound(p.paper, slot, p.piece.settle(stack))) if hasattr(p.piece, "settle") else p
+                for p in ps
+            )
             for slot, ps in slots.items()
         },
     )

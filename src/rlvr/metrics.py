@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rlvr.batch import Batch, Tally
+from rlvr.batch import Batch, Tally, merge
+from rlvr.plan import Running
 from rlvr.records import Group
 
 
@@ -37,15 +38,27 @@ def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally
     return out
 
 
-class Clock:
-    """Wall seconds by stage of one step."""
+def told_by(running: Running, batch: Batch, on_update: bool = False) -> dict[str, Tally]:
+    """What pieces say of a batch that they worked on, by their `tell(batch)`: of the credited rollout batch, or
+    (`on_update`) what pieces with that word say of a weighed optimiser batch."""
+    out: dict[str, Tally] = {}
+    for placed in running.stack:
+        if hasattr(placed.piece, "tell") and getattr(placed.piece, "on_update", False) == on_update:
+            merge(out, placed.piece.tell(batch))
+    return out
 
-    def __init__(self) -> None:
+
+class Clock:
+    """Wall seconds by stage of one step. `begun` is given a stage's name when it begins."""
+
+    def __init__(self, begun: Callable[[str], None] = lambda stage: None) -> None:
         self.stages: dict[str, float] = {}
+        self._begun = begun
         self._start = time.perf_counter()
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
+        self._begun(stage)
         start = time.perf_counter()
         try:
             yield

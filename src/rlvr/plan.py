@@ -19,13 +19,14 @@ from torch import Tensor
 
 from rlvr.batch import Batch, Now, Tally, merge
 from rlvr.method import SLOTS, Contradiction, Method, Placed, Stack, resolve
+from rlvr.pieces import ask, gives_rows, guarded, idle, phase_state
 from rlvr.views import AT_UPDATE, STANDARD, View, reads, views_of
 
 # What packing a batch of groups gives without asking anybody.
 PACKED = frozenset(
     (
-        *("token", "origin", "behavior_logp", "id", "group", "episode", "role", "score", "correct", "known"),
-        *("truncated", "demo", "path_length"),
+        *("token", "origin", "behavior_logp", "sampler_logp", "sampler_entropy"),
+        *("id", "group", "episode", "role", "score", "correct", "known", "truncated", "demo", "path_length"),
     )
 )
 WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves
@@ -48,37 +49,47 @@ def make_plan(method: Method, run: Mapping[str, Any]) -> Plan:
     for slot in REQUIRED:
         if not whole[slot]:
             raise Contradiction(f"nothing sets {slot} ({SLOTS[slot].meaning}); start the stack with grpo")
-    controllers = [(p.paper, p.piece) for p in whole["phases"]]
-    names = [[(paper, phase) for phase in piece.names] for paper, piece in controllers]
+    controllers = whole["phases"]
     stacks: dict[tuple[str, ...], Stack] = {}
-    for combination in itertools.product(*names):
+    for combination in itertools.product(*(p.piece.names for p in controllers)):
         stack = whole
-        for (_, piece), (_, phase) in zip(controllers, combination):
-            stack = piece.at(stack, phase)
-        stacks[tuple(f"{paper}:{phase}" for paper, phase in combination)] = stack
+        for placed, phase in zip(controllers, combination):
+            stack = guarded(placed, placed.piece.at, stack, phase)
+            if not isinstance(stack, Stack):
+                raise Contradiction(
+                    f"{placed.paper}: {type(placed.piece).__name__}.at returned {type(stack).__name__} in phase "
+                    f"{phase!r}; return a Stack: stack, or stack.swap(...)"
+                )
+        stacks[tuple(f"{p.paper}:{phase}" for p, phase in zip(controllers, combination))] = stack
     awake = {key: _awake(stack) for key, stack in stacks.items()}
     _refuse_dead(stacks, awake)
     for key, stack in stacks.items():
         _refuse_pairs(stack.only(awake[key]))
-    return Plan(tuple(controllers), {k: Running(s.only(awake[k]), _unread(s, awake[k])) for k, s in stacks.items()})
+    return Plan(controllers, {k: Running(s.only(awake[k]), _unread(s, awake[k])) for k, s in stacks.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Every phase's Running plan, and the pieces that lead from one to the next. State is JSON."""
 
-    controllers: tuple[tuple[str, Any], ...]
+    controllers: tuple[Placed, ...]
     phases: Mapping[tuple[str, ...], Running]
 
     def start(self) -> dict[str, Any]:
-        return {paper: piece.start() for paper, piece in self.controllers}
+        return {p.paper: phase_state(p, guarded(p, p.piece.start)) for p in self.controllers}
 
     def next(self, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]) -> dict[str, Any]:
         """The state after a step. A metric that was not measured is missing from `metrics`, and leaves states alone."""
-        return {paper: piece.next(state[paper], step, metrics) for paper, piece in self.controllers}
+        return {
+            p.paper: phase_state(p, guarded(p, p.piece.next, state[p.paper], step, metrics)) for p in self.controllers
+        }
 
     def at(self, state: Mapping[str, Any]) -> Running:
-        return self.phases[tuple(f"{paper}:{state[paper]['phase']}" for paper, _ in self.controllers)]
+        return self.phases[tuple(f"{p.paper}:{state[p.paper]['phase']}" for p in self.controllers)]
+
+    def told(self, state: Mapping[str, Any]) -> dict[str, float]:
+        """Metrics: in which of its phases each paper is, counted from 1."""
+        return {f"phase/{p.paper}": 1.0 + p.piece.names.index(state[p.paper]["phase"]) for p in self.controllers}
 
     @property
     def models(self) -> set[str]:
@@ -106,16 +117,21 @@ class Running:
 
     # ---- what the engine has to provide ------------------------------------------------------------------
     @property
+    def losses(self) -> tuple[Placed, ...]:
+        """The loss and every further term, as they are set."""
+        return (*self.stack["loss"], *self.stack["terms"])
+
+    @property
     def terms(self) -> tuple[Any, ...]:
         """The loss and every further term."""
-        return (self.stack.one("loss"), *(p.piece for p in self.stack["terms"]))
+        return tuple(p.piece for p in self.losses)
 
     def views(self, at_update: bool = False) -> list[View]:
         """Looks to take before the first update (or before each one), merged later by `View.pass_key`."""
         seen: dict[Any, View] = {}
         for placed in self.stack:
             for view in views_of(placed.piece):
-                if (set(view.gives) <= AT_UPDATE) == at_update:
+                if (view.at_update or set(view.gives) <= AT_UPDATE) == at_update:
                     seen.setdefault((view.pass_key, view.probe), view)
         return list(seen.values())
 
@@ -131,7 +147,10 @@ class Running:
         return sorted({_model(t) for t in self.terms}, key=lambda m: (m != "policy", m))
 
     def terms_of(self, model: str) -> list[Any]:
-        return [t for t in self.terms if _model(t) == model]
+        return [p.piece for p in self._losses_of(model)]
+
+    def _losses_of(self, model: str) -> list[Placed]:
+        return [p for p in self.losses if _model(p.piece) == model]
 
     @property
     def together(self) -> str:
@@ -166,18 +185,19 @@ class Running:
     # ---- each optimiser batch ----------------------------------------------------------------------------
     def weigh(self, batch: Batch) -> Batch:
         """The final `weight` of every token of an optimiser batch, and of terms that reduce in their own way."""
-        late = [p.piece for p in self.stack["token_weight"] if getattr(p.piece, "on_update", False)]
-        if any("now_slope" in reads(p) for p in late):
+        late = [p for p in self.stack["token_weight"] if getattr(p.piece, "on_update", False)]
+        if any("now_slope" in reads(p.piece) for p in late):
             batch = batch.with_({"now_slope": self.slope(batch)})
-        for piece in late:
-            batch = _multiply_token_weight(piece, batch)
+        for placed in late:
+            batch = _multiply_token_weight(placed, batch)
         own = batch["token_weight"] * batch.spread(batch["row_weight"])
-        out = {"weight": own * self.stack.one("reduction")(batch)}
-        for term in self.terms:
-            reduction = getattr(term, "reduction", None)
+        out = {"weight": own * ask(self.stack["reduction"][0], batch)}
+        for placed in self.losses:
+            reduction = getattr(placed.piece, "reduction", None)
             if reduction is not None:
                 every = batch.with_({"token_counted": torch.ones_like(batch["token_counted"])})
-                out[weight_name(term)] = batch.spread(batch["row_weight"]) * reduction(every)
+                factor = ask(replace(placed, slot="reduction", piece=reduction), every)
+                out[weight_name(placed.piece)] = batch.spread(batch["row_weight"]) * factor
         return batch.with_(out)
 
     def slope(self, batch: Batch) -> Tensor:
@@ -191,16 +211,17 @@ class Running:
             part = replace(batch.with_({"weight": provisional}), whole=False)
             now = self.with_ratio(Now(logp, batch["now_entropy"]), part)
             total = logp.new_zeros(())
-            for term in self.terms_of("policy"):
-                if set(getattr(term, "reads", ("logp",))) <= {"logp", "ratio", "entropy"}:
-                    total = total + term(now, part)[0].sum()
+            for placed in self._losses_of("policy"):
+                if set(getattr(placed.piece, "reads", ("logp",))) <= {"logp", "ratio", "entropy"}:
+                    total = total + ask(placed, now, part)[0].sum()
             (slope,) = torch.autograd.grad(total, logp, allow_unused=True)
             return torch.zeros_like(logp) if slope is None else slope
 
     # ---- each micro-batch --------------------------------------------------------------------------------
     def with_ratio(self, now: Now, part: Batch) -> Now:
-        ratio = self.stack.one("ratio")
-        return now if ratio is None else replace(now, ratio=ratio(now, part))
+        for placed in self.stack["ratio"]:
+            now = replace(now, ratio=ask(placed, now, part))
+        return now
 
     def loss(self, model: str, now: Now, part: Batch) -> tuple[Tensor, dict[str, Tally]]:
         """The model's loss on a micro-batch, as a sum that adds up over micro-batches, and what its terms tell."""
@@ -209,15 +230,9 @@ class Running:
         carrier = now.value if model != "policy" and now.value is not None else now.logp
         total = (carrier * 0.0).sum()  # a graph-connected zero when there is nothing to learn
         told: dict[str, Tally] = {}
-        for term in self.terms_of(model):
-            token_loss, tallies = term(now, part)
-            if token_loss.shape != part.row.shape:
-                raise ValueError(
-                    f"{type(term).__name__} returned a loss of shape {tuple(token_loss.shape)}; it must be one value "
-                    f"a token, "
-                    f"[{len(part.row)}]: lay a row's value on its tokens with batch.spread, and let the reduction "
-                    f"reduce"
-                )
+        for placed in self._losses_of(model):
+            term = placed.piece
+            token_loss, tallies = ask(placed, now, part)
             weight = part[weight_name(term)]
             value = torch.where(weight != 0, weight * token_loss, 0.0).sum()
             total = total + value
@@ -227,9 +242,8 @@ class Running:
     def busy(self, batch: Batch, model: str) -> Tensor:
         """[R] bool: rows that some term of the model can learn from, with everything that must stay beside them."""
         tokens = torch.zeros_like(batch.row, dtype=torch.bool)
-        for term in self.terms_of(model):
-            idle = term.idle(batch) if hasattr(term, "idle") else torch.zeros_like(tokens)
-            tokens |= ~idle & (batch[weight_name(term)] != 0)
+        for placed in self._losses_of(model):
+            tokens |= ~idle(placed, batch) & (batch[weight_name(placed.piece)] != 0)
         units = batch.units(self.together)
         alive = torch.zeros(int(units.max()) + 1 if len(units) else 0, dtype=torch.long, device=units.device)
         return alive.index_add(0, units, batch.row_sum(tokens))[units] > 0
@@ -282,38 +296,28 @@ class _Step:
     """One thing that `credit` does."""
 
     slot: str
-    pieces: tuple[Any, ...]
+    placed: tuple[Placed, ...]
     needs: frozenset[str]
     gives: frozenset[str]
 
     def run(self, batch: Batch) -> Batch:
-        return _RUN[self.slot](self.pieces, batch)
+        return _RUN[self.slot](self.placed, batch)
 
 
-def _derive(pieces: tuple[Any, ...], batch: Batch) -> Batch:
-    for piece in pieces:
-        batch = batch.with_(piece(batch))
+def _derive(every: tuple[Placed, ...], batch: Batch) -> Batch:
+    for placed in every:
+        batch = batch.with_(ask(placed, batch))
     return batch
 
 
-def _reward(pieces: tuple[Any, ...], batch: Batch) -> Batch:
+def _reward(every: tuple[Placed, ...], batch: Batch) -> Batch:
     rows = torch.zeros(len(batch), dtype=batch["behavior_logp"].dtype, device=batch.length.device)
     tokens = torch.zeros_like(batch["behavior_logp"])
     parts: dict[str, Tensor] = {}
-    for piece in pieces:
-        for name, value in piece(batch).items():
-            value = value.to(rows.dtype) * getattr(piece, "weight", 1.0)
-            per_token = value.shape == batch.row.shape and getattr(piece, "per_token", False)
-            known = batch.spread(batch["known"]) if per_token else batch["known"]
-            bad = known & ~torch.isfinite(value)
-            if bad.any():
-                at = torch.unique(batch.row[bad]) if per_token else bad.nonzero()[:, 0]
-                raise ValueError(
-                    f"reward part {name!r} ({type(piece).__name__}) is not finite on rows {batch['id'][at].tolist()}; "
-                    f"a reward that "
-                    "cannot be computed belongs in an unknown verdict, not in a number"
-                )
-            value = torch.where(known, value, 0.0)
+    for placed in every:
+        per_token = getattr(placed.piece, "per_token", False)
+        for name, value in ask(placed, batch).items():
+            value = value * getattr(placed.piece, "weight", 1.0)
             parts[f"reward/{name}"] = batch.row_sum(value) if per_token else value
             if per_token:
                 tokens = tokens + value
@@ -322,38 +326,39 @@ def _reward(pieces: tuple[Any, ...], batch: Batch) -> Batch:
     return batch.with_({**parts, "token_reward": tokens, "reward": rows + batch.row_sum(tokens)})
 
 
-def _advantage(pieces: tuple[Any, ...], batch: Batch) -> Batch:
-    first, *rest = pieces
-    value = first(batch).to(batch["behavior_logp"].dtype)
-    if "row_advantage" in getattr(first, "gives", ("row_advantage",)):
+def _advantage(every: tuple[Placed, ...], batch: Batch) -> Batch:
+    first, *rest = every
+    value = ask(first, batch)
+    if gives_rows(first.piece):
         batch = batch.with_({"row_advantage": value, "advantage": batch.spread(value)})
     else:
         batch = batch.with_({"advantage": value})
-    for piece in rest:
-        batch = batch.with_({"advantage": piece(batch)})
+    for placed in rest:
+        batch = batch.with_({"advantage": ask(placed, batch)})
     return batch
 
 
-def _bounds(pieces: tuple[Any, ...], batch: Batch) -> Batch:
-    low, high = pieces[0](batch)
+def _bounds(every: tuple[Placed, ...], batch: Batch) -> Batch:
+    low, high = ask(every[0], batch)
     return batch.with_({"clip_low": low, "clip_high": high})
 
 
-def _row_weight(pieces: tuple[Any, ...], batch: Batch) -> Batch:
-    for piece in pieces:
-        batch = batch.with_({"row_weight": batch["row_weight"] * piece(batch)})
+def _row_weight(every: tuple[Placed, ...], batch: Batch) -> Batch:
+    for placed in every:
+        batch = batch.with_({"row_weight": batch["row_weight"] * ask(placed, batch)})
     return batch
 
 
-def _token_weight(pieces: tuple[Any, ...], batch: Batch) -> Batch:
-    for piece in pieces:
-        batch = _multiply_token_weight(piece, batch)
+def _token_weight(every: tuple[Placed, ...], batch: Batch) -> Batch:
+    for placed in every:
+        batch = _multiply_token_weight(placed, batch)
     return batch
 
 
-def _multiply_token_weight(piece: Any, batch: Batch) -> Batch:
-    weight = piece(batch)
-    counted = batch["token_counted"] & (weight != 0) if getattr(piece, "selects", False) else batch["token_counted"]
+def _multiply_token_weight(placed: Placed, batch: Batch) -> Batch:
+    weight = ask(placed, batch)
+    selects = getattr(placed.piece, "selects", False)
+    counted = batch["token_counted"] & (weight != 0) if selects else batch["token_counted"]
     return batch.with_({"token_weight": batch["token_weight"] * weight, "token_counted": counted})
 
 
@@ -371,21 +376,19 @@ def _ordered(stack: Stack) -> tuple[_Step, ...]:
     """The steps of `credit`, each after whatever gives what it needs; otherwise in the order of the slots."""
     steps: list[_Step] = []
 
-    def add(slot: str, pieces: tuple[Any, ...], gives: set[str]) -> None:
-        if pieces:
-            needs = set().union(*(reads(p) for p in pieces)) - gives
-            steps.append(_Step(slot, pieces, frozenset(needs), frozenset(gives)))
+    def add(slot: str, placed: tuple[Placed, ...], gives: set[str]) -> None:
+        if placed:
+            needs = set().union(*(reads(p.piece) for p in placed)) - gives
+            steps.append(_Step(slot, placed, frozenset(needs), frozenset(gives)))
 
     for placed in stack["derive"]:
-        add("derive", (placed.piece,), set(placed.piece.gives))
-    rewards = tuple(p.piece for p in stack["reward"])
-    parts = set().union(*(_reward_parts(p) for p in rewards)) if rewards else set()
-    add("reward", rewards, {"reward", "token_reward", *parts})
-    advantage = tuple(p.piece for p in (*stack["advantage"], *stack["reshape"]))
-    add("advantage", advantage, {"advantage", "row_advantage"})
-    add("bounds", tuple(p.piece for p in stack["bounds"]), {"clip_low", "clip_high"})
-    add("row_weight", tuple(p.piece for p in stack["row_weight"]), {"row_weight"})
-    early = tuple(p.piece for p in stack["token_weight"] if not getattr(p.piece, "on_update", False))
+        add("derive", (placed,), set(placed.piece.gives))
+    parts = set().union(*(_reward_parts(p.piece) for p in stack["reward"]))
+    add("reward", stack["reward"], {"reward", "token_reward", *parts})
+    add("advantage", (*stack["advantage"], *stack["reshape"]), {"advantage", "row_advantage"})
+    add("bounds", stack["bounds"], {"clip_low", "clip_high"})
+    add("row_weight", stack["row_weight"], {"row_weight"})
+    early = tuple(p for p in stack["token_weight"] if not getattr(p.piece, "on_update", False))
     add("token_weight", early, {"token_weight", "token_counted"})
 
     ordered: list[_Step] = []
@@ -394,7 +397,9 @@ def _ordered(stack: Stack) -> tuple[_Step, ...]:
             if not any(step.needs & other.gives for other in steps if other is not step):
                 break
         else:
-            waiting = "; ".join(f"{type(s.pieces[0]).__name__} waits for {', '.join(sorted(s.needs))}" for s in steps)
+            waiting = "; ".join(
+                f"{type(s.placed[0].piece).__name__} waits for {', '.join(sorted(s.needs))}" for s in steps
+            )
             raise Contradiction(f"these pieces wait for each other: {waiting}")
         steps.remove(step)
         ordered.append(step)

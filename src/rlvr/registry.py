@@ -13,7 +13,8 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -41,6 +42,10 @@ class UnknownName(KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class BrokenFile(ValueError):
+    """A file of the user's cannot be run; the message says on which line, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +93,15 @@ def get(kind: str, name: str) -> Any:
     for point in entry_points(group=f"rlvr.{kind}"):
         if point.name == name:
             return point.load()
+    raise _unknown(kind, name)
+
+
+def _unknown(kind: str, name: str) -> UnknownName:
+    if name.endswith(".py"):
+        return UnknownName(f"{name} is a file; say which of its functions, as in {name}:{Path(name).stem}")
     near = difflib.get_close_matches(name, names(kind), 3)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else f"there are: {', '.join(names(kind))}"
-    raise UnknownName(f"no {kind} is called {name!r}; {hint} (or give a file: path.py:name)")
+    return UnknownName(f"no {kind} is called {name!r}; {hint} (or give a file: path.py:name)")
 
 
 def names(kind: str) -> list[str]:
@@ -103,10 +114,10 @@ def describe(kind: str, name: str) -> Entry:
     """The Entry of a name, read from source without importing it."""
     if ".py:" in name:
         path, _, thing = name.rpartition(":")
-        found = [e for e in read_source(kind, Path(path), path, every=True) if e.name == thing]
-        if found:
-            return found[0]
-        raise UnknownName(f"{path} defines no function or class {thing!r} at its top level")
+        there = {e.name: e for e in read_source(kind, Path(path).expanduser(), path, every=True)}
+        if thing in there:
+            return there[thing]
+        raise UnknownName(f"{path} defines no function or class {thing!r} at its top level{_nearest(thing, there)}")
     for entry in index(kind):
         if entry.name == name:
             return entry
@@ -118,10 +129,14 @@ def describe(kind: str, name: str) -> Entry:
                 for entry in read_source(kind, Path(spec.origin), point.module, every=True):
                     if entry.name == wanted:
                         return entry
-    near = difflib.get_close_matches(name, names(kind), 3)
-    raise UnknownName(
-        f"no {kind} is called {name!r}; " + (f"did you mean {near[0]!r}?" if near else f"see: rlvr list {kind}")
-    )
+    raise _unknown(kind, name)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """What a misspelt name of a file probably is."""
+    shown = sorted(n for n in known if not n.startswith("_"))
+    near = difflib.get_close_matches(name, shown, 1)
+    return f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(shown)}" if shown else ""
 
 
 @cache
@@ -137,7 +152,12 @@ def index(kind: str) -> tuple[Entry, ...]:
 
 def read_source(kind: str, file: Path, module: str, every: bool = False) -> list[Entry]:
     """Entries of one file: what `@register(kind, ...)` decorates, or (`every`) all top-level functions and classes."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8-sig"))
+    except SyntaxError as error:
+        raise _not_python(file, error) from None
+    except ValueError as error:  # not UTF-8, or a null byte
+        raise BrokenFile(f"{file} is not Python: {error}") from None
     constants: dict[str, Any] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -180,8 +200,15 @@ def _signature(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) -> s
     return f"({', '.join(fields)})"
 
 
+def _not_python(file: Path, error: SyntaxError) -> BrokenFile:
+    return BrokenFile(f"{file}, line {error.lineno} is not Python: {error.msg}")
+
+
 def load_path(spec: str) -> Any:
-    """The object that `path.py:name` names. Runs the file: it is the user's own code. Errors name the file."""
+    """The object that `path.py:name` names. Runs the file: it is the user's own code.
+
+    Raises UnknownName where there is no such file or name, BrokenFile where the file cannot be run.
+    """
     path, _, name = spec.rpartition(":")
     file = Path(path).expanduser()
     if not file.is_file():
@@ -195,12 +222,25 @@ def load_path(spec: str) -> Any:
         sys.modules[module_name] = module
         try:
             source.loader.exec_module(module)
-        except BaseException:
+        except BaseException as error:
             del sys.modules[module_name]
-            raise
+            raise _broken(file, error) from error
     module = sys.modules[module_name]
     if not hasattr(module, name):
-        public = [n for n in vars(module) if not n.startswith("_")]
-        near = difflib.get_close_matches(name, public, 1)
-        raise UnknownName(f"{file} has no {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise UnknownName(f"{file} has no {name!r}{_nearest(name, vars(module))}")
     return getattr(module, name)
+
+
+def _broken(file: Path, error: BaseException) -> BaseException:
+    """What a file raised while it was run, with its line; an interrupt stays one."""
+    if isinstance(error, SyntaxError):
+        return _not_python(Path(error.filename) if error.filename else file, error)
+    if not isinstance(error, Exception | SystemExit):
+        return error
+    lines = [
+        f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == file.resolve()
+    ]
+    at = f"{file}, line {lines[-1]}" if lines else str(file)
+    if isinstance(error, SystemExit):
+        return BrokenFile(f'{at} ends the program; put what is to run as a script under if __name__ == "__main__":')
+    return BrokenFile(f"{at} fails: {type(error).__name__}: {error}")

@@ -15,7 +15,9 @@ import ast
 import difflib
 import inspect
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlvr import registry
@@ -166,8 +168,8 @@ def parameters(kind: str, name: str) -> list[Parameter] | None:
         return [Parameter(p.name, "", None if p.default is p.empty else repr(p.default)) for p in live]
     except OSError as error:
         raise registry.UnknownName(f"{name}: the file cannot be read ({error.strerror})") from None
-    except SyntaxError as error:
-        raise registry.UnknownName(f"{name}: line {error.lineno} is not Python: {error.msg}") from None
+    except registry.BrokenFile as error:
+        raise registry.UnknownName(str(error)) from None
     args = ast.parse(f"def f{text}: ...").body[0].args  # type: ignore[attr-defined]
     if args.kwarg is not None:
         return None
@@ -267,19 +269,37 @@ def build_method(text: str, papers: Mapping[str, Mapping[str, Any]] | None = Non
     """The Method of a stack. Raises StackError, and Contradiction where papers cannot live together."""
     method = Method()
     for call in read_stack(text, papers):
-        paper = registry.get("method", call.name)
-        try:
-            new = paper(method, **call.settings)
-        except Contradiction:
-            raise
-        except (TypeError, ValueError) as error:
-            raise StackError(f"{call}: {error}") from error
-        if not isinstance(new, Method):
-            raise StackError(
-                f"{call.name} returned {type(new).__name__}; a paper returns a Method, e.g. method.firm(...)"
-            )
-        method = new
+        method = add(method, call)
     return method
+
+
+def add(method: Method, call: Call) -> Method:
+    """The method with one more paper in it. Raises StackError, which says what a paper is, and Contradiction."""
+    paper = registry.get("method", call.name)
+    if not callable(paper):
+        raise StackError(f"{call.name} is {type(paper).__name__} {paper!r}, not a paper; {IS_A_PAPER}")
+    try:
+        new = paper(method, **call.settings)
+    except Contradiction:
+        raise
+    except Exception as error:  # a paper is somebody's own code, which may raise anything
+        raise StackError(f"{call}: {_said(error)}") from error
+    if not isinstance(new, Method):
+        raise StackError(f"{call.name} returned {type(new).__name__}; {IS_A_PAPER}")
+    return new
+
+
+IS_A_PAPER = "a paper is a function (method, ...) that returns a Method, e.g. method.firm(...)"
+
+
+def _said(error: Exception) -> str:
+    """What a paper raised. A ValueError is about what it was given; anything else is a mistake in its code, or no paper
+    at all."""
+    if isinstance(error, ValueError):
+        return str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    more = f"; {IS_A_PAPER}" if last.filename == __file__ else f" ({Path(last.filename).name}, line {last.lineno})"
+    return f"{type(error).__name__}: {error}{more}"
 
 
 def _starts(known: Sequence[Parameter] | None) -> bool:

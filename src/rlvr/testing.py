@@ -3,6 +3,9 @@ parties.
 
     cut invariance   micro-batches, order of rows and skipping of idle rows change neither loss nor gradient
     detachment       nothing that a piece computes carries gradient; only the running forward does
+    reads            a piece reads only what it names in `needs`
+    writes           a piece writes into nothing that it was given
+    memory           a piece's answer depends on the batch alone, not on what it was asked before
     finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to
                      learn gives a zero that is still connected to the graph
     neutrality       the setting or input that removes a paper's signal gives its base, and a nearby one does not
@@ -25,19 +28,21 @@ A paper states as a literal beside its function where its signal is gone, or whi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from rlvr import registry
 from rlvr.batch import Batch, Now
+from rlvr.contract import Scene, asked, remembered, undeclared, written
 from rlvr.method import Method
 from rlvr.plan import Running
 from rlvr.registry import get
 from rlvr.reward.pays import Pays
-from rlvr.stacking import build_method
+from rlvr.stacking import Call, add, build_method, parse_call
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
@@ -192,6 +197,36 @@ def detachment(method: Method) -> Result:
     return Result("detachment", not loose, f"streams with gradient: {loose}" if loose else "")
 
 
+def scene(plan: Running, seed: int = 0) -> Scene:
+    """What single pieces are asked on: a credited and weighed random batch, and the stand-in policy."""
+    batch, policy = random_batch(seed)
+    batch = plan.weigh(plan.credit(batch))
+    now = plan.with_ratio(Now(policy.logp, policy.entropy, policy.value), batch)
+    ratio = torch.ones_like(policy.logp) if now.ratio is None else now.ratio
+    return Scene(batch, policy.logp, policy.entropy, policy.value, ratio)
+
+
+def declared_reads(method: Method) -> Result:
+    plan = running(method)
+    given = scene(plan)
+    found = [said for placed in asked(plan) if (said := undeclared(placed, given))]
+    return Result("reads", not found, "\n".join(found))
+
+
+def no_writes(method: Method) -> Result:
+    plan = running(method)
+    given = scene(plan)
+    found = [said for placed in asked(plan) if (said := written(placed, given, random_batch(0)[0]))]
+    return Result("writes", not found, "\n".join(found))
+
+
+def no_memory(method: Method) -> Result:
+    """The method's pieces must not have been called before: what the first call leaves behind is seen only then."""
+    plan = running(method)
+    found = list(remembered(plan, lambda: (scene(plan, 0), scene(plan, 1))))
+    return Result("memory", not found, "\n".join(found))
+
+
 def finiteness(method: Method) -> Result:
     plan = running(method)
     for name, (batch, policy) in extreme_batches().items():
@@ -238,20 +273,23 @@ def commutation(names: Sequence[str], settings: Sequence[dict[str, Any]] | None 
 
 
 def neutrality(name: str) -> Result:
-    """The neutral statement of a registered paper, as written beside it."""
-    thing = get("method", name)
-    module = sys.modules[thing.__module__]
-    if name == "grpo":
+    """The neutral statement of a paper, as written beside it."""
+    call = parse_call(name)
+    if call.name == "grpo":
         return Result("neutrality", True, "the base")
-    stated = getattr(module, "neutral", None)
-    if stated is None:
-        return Result("neutrality", False, f"{module.__name__} states no `neutral`; see rlvr.testing")
+    module = sys.modules[get("method", call.name).__module__]
+    stated: Any = getattr(module, "neutral", None)
+    if fault := _unusable(stated, module):
+        return Result("neutrality", False, f"{name} {fault}; see rlvr.testing")
     base, plain = running(build_method(stated["equals"], {})), get("method", "grpo")()
     change = _input(module, stated.get("input"))
     settings = stated.get("settings", {})
 
-    def differs(paper: Running, batch: Batch, policy: Policy, exact: bool) -> str:
-        a, b = outcome(paper, batch, policy), outcome(base, batch, policy)
+    def paper(changed: Mapping[str, Any]) -> Running:
+        return running(add(plain, Call(call.name, {**call.settings, **changed})))
+
+    def differs(one: Running, batch: Batch, policy: Policy, exact: bool) -> str:
+        a, b = outcome(one, batch, policy), outcome(base, batch, policy)
         if stated.get("compare") == "gradient":
             b = replace(b, loss=a.loss, value=a.value)
         if a.same_bits(b) if exact else a.gap(b) <= 1e-6:
@@ -259,25 +297,37 @@ def neutrality(name: str) -> Result:
         return f"differs from {stated['equals']} by {a.gap(b):.1e}"
 
     for seed in range(3):
-        found = differs(running(thing(plain, **settings)), *change(*random_batch(seed)), stated.get("exact", True))
+        found = differs(paper(settings), *change(*random_batch(seed)), stated.get("exact", True))
         if found:
             return Result("neutrality", False, f"{name} at {settings or 'its defaults'} {found}")
     if "near" in stated:
         near, given = {**settings, **stated["near"]}, change(*random_batch(0))
     else:
         near, given = {}, random_batch(0)
-    if not differs(running(thing(plain, **near)), *given, False):
+    if not differs(paper(near), *given, False):
         return Result("neutrality", False, f"{name} makes no difference at {near or 'its defaults'} either")
     return Result("neutrality", True)
 
 
 # ---- inputs: batches on which a paper's signal is gone ---------------------------------------------------
+def _unusable(stated: Any, module: Any) -> str:
+    """What is wrong with a neutral statement as it is written."""
+    if stated is None:
+        return "states no `neutral`"
+    if not isinstance(stated, Mapping) or not isinstance(stated.get("equals"), str):
+        return "states a `neutral` that does not say which stack it `equals`"
+    if unknown := set(stated) - {"equals", "settings", "input", "near", "exact", "compare"}:
+        return f"states a `neutral` with {', '.join(sorted(unknown))}, which mean nothing there"
+    name = stated.get("input")
+    if name is not None and not callable(getattr(module, name, None) or globals().get(name)):
+        return f"states the neutral input {name!r}, which is a function neither of its file nor of rlvr.testing"
+    return ""
+
+
 def _input(module: Any, name: str | None) -> Callable[[Batch, Policy], tuple[Batch, Policy]]:
     if name is None:
         return lambda batch, policy: (batch, policy)
-    found = getattr(module, name, None) or globals().get(name)
-    if found is None:
-        raise ValueError(f"neutral input {name!r} is a function neither of {module.__name__} nor of rlvr.testing")
+    found = getattr(module, name, None) or globals()[name]
     return cast("Callable[[Batch, Policy], tuple[Batch, Policy]]", found)
 
 
@@ -346,15 +396,35 @@ def all_right(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
 
 
 def check(name: str) -> list[Result]:
-    """All laws for a paper: a registered name or `path.py:paper`, stacked on grpo with its default settings."""
+    """All laws for a paper, stacked on grpo: a registered name or `path.py:paper`, with settings where it needs them,
+    as in "kl(coef=0.1)". Raises StackError and UnknownName where there is no such paper."""
     return list(_check(name))
 
 
 def _check(name: str) -> Iterator[Result]:
-    paper = get("method", name)
-    base = get("method", "grpo")
-    method = paper() if name == "grpo" else paper(base())
-    yield Result("plan", True, str(method.plan(40, reward=Pays())))
-    for law in (cut_invariance, lambda m: cut_invariance(m, torch.float32), detachment, finiteness):
-        yield law(method)
-    yield neutrality(name)
+    method = build_method(str(parse_call(name)))
+    try:
+        yield Result("plan", True, str(method.plan(40, reward=Pays())))
+    except ValueError as error:
+        yield Result("plan", False, str(error))
+        return
+    for law, test in LAWS.items():
+        try:
+            yield test(method)
+        except (ValueError, RuntimeError, TypeError) as error:  # a piece that fails breaks the law that asked it
+            yield Result(law, False, str(error))
+    try:
+        yield neutrality(name)
+    except (ValueError, RuntimeError, registry.UnknownName) as error:
+        yield Result("neutrality", False, str(error))
+
+
+LAWS: Mapping[str, Callable[[Method], Result]] = {
+    "memory": no_memory,  # first: it wants pieces that nobody has called
+    "reads": declared_reads,
+    "writes": no_writes,
+    "cut invariance": cut_invariance,
+    "cut invariance, float32": lambda method: cut_invariance(method, torch.float32),
+    "detachment": detachment,
+    "finiteness": finiteness,
+}

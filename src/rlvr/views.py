@@ -106,6 +106,7 @@ class View:
     contexts: tuple[tuple[str, Context | None], ...] = (("", None),)
     looked: str | None = None
     side: tuple[str, Callable[[Any], Any]] | None = field(default=None)
+    at_update: bool = False  # taken before each optimiser step, at the current weights; else once a step
 
     @property
     def gives(self) -> tuple[str, ...]:
@@ -134,10 +135,7 @@ AT_UPDATE = {"now_logp", "now_entropy", "now_slope"}
 def reads(piece: Any) -> set[str]:
     """Streams that a piece reads."""
     out: set[str] = set()
-    needs = getattr(piece, "needs", ())
-    if isinstance(needs, str):
-        raise TypeError(f"{type(piece).__name__}.needs is the text {needs!r}; write a tuple: needs = ({needs!r},)")
-    for need in needs:
+    for need in getattr(piece, "needs", ()):
         out |= set(need.gives) if isinstance(need, View) else {need}
     return out | {f.removeprefix("logp_at/") for f in getattr(piece, "reads", ()) if f.startswith("logp_at/")}
 

@@ -41,6 +41,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run, but without its signal handler: installing that one formats the whole result of the last task
     into a message that nobody reads, which took a third of a step."""
     loop = asyncio.new_event_loop()
+    loop.set_exception_handler(_unless_interrupted)
     try:
         return loop.run_until_complete(work)
     finally:
@@ -54,3 +55,10 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 async def _end_of(tasks: set[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _unless_interrupted(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Ctrl-C breaks off whichever task is running, and reaches the caller through the loop: asyncio would print it
+    once more for each task in which nobody asked for it."""
+    if not isinstance(context.get("exception"), KeyboardInterrupt | SystemExit):
+        loop.default_exception_handler(context)

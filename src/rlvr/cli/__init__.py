@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, train, verify_command
+from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, rollout, train, verify_command
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("train")(train.train)
 app.command("eval")(evaluate.evaluate)
+app.command("rollout")(rollout.rollout)
 app.command("report")(report.report)
 app.command("export")(export.export)
 app.command("verify")(verify_command.verify)
@@ -69,11 +70,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done; 1 it ran, and failed or found a fault; 2 what was asked for cannot be done as written."""
     try:
         app(None if arguments is None else list(arguments), prog_name="rlvr")
+    except SystemExit as end:
+        if place := _ended_by_user(end):
+            typer.echo(f"rlvr: {place} ends the program, and with it this command, before it was done", err=True)
+            sys.exit(1)
+        raise
     except Exception as error:
         if os.environ.get("RLVR_DEBUG") or not _for_people(error):
             raise
         typer.echo(f"rlvr: {_said(error)}", err=True)
         sys.exit(1 if isinstance(error, RuntimeError) else 2)
+
+
+def _ended_by_user(end: SystemExit) -> str | None:
+    """File and line of a user's own sys.exit(), whose code says nothing of this command; None for our own end."""
+    last = end.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or str(last.tb_frame.f_globals.get("__name__")).partition(".")[0] in ("click", "typer", "rlvr"):
+        return None
+    return f"{last.tb_frame.f_code.co_filename}, line {last.tb_lineno}"
 
 
 def _for_people(error: Exception) -> bool:

@@ -14,6 +14,10 @@ class NoModel(ValueError):
     """The run's folder holds no model."""
 
 
+class TooManyUnknown(RuntimeError):
+    """More answers than unknown_limit allows had no verdict."""
+
+
 def evaluate(
     what: Annotated[str, typer.Argument(metavar="MODEL_OR_RUN", help="A model, or the folder of a run.")],
     recipe: Annotated[
@@ -48,12 +52,17 @@ def evaluate(
     more = [f"eval.{key}={value}" for key, value in (("k", k), ("problems", problems)) if value is not None]
     chosen = load_recipe(recipe or (folder if is_run else "quickstart"), [*(sets or []), *more])
 
+    from rlvr.evaluate.unknown import no_verdict
     from rlvr.run import evaluate as measure
 
     told = measure(chosen, model=str(folder / "model") if is_run else what)
     if json:
         show.as_json(told)
-        return
-    typer.echo(f"{told['model']}: {told['problems']} problems, {told['k']} answers each")
-    for name, measures in told["results"].items():
-        typer.echo(f"{name}\n{show.table(list(show.estimates(measures)))}")
+    else:
+        typer.echo(f"{told['model']}: {told['problems']} problems, {told['k']} answers each")
+        for name, measures in told["results"].items():
+            typer.echo("\n".join(filter(None, (name, show.table(list(show.estimates(measures)))))))
+            if said := no_verdict(measures):
+                typer.echo(f"  {said}; they count as not right" if len(measures) > 3 else f"  {said}")
+    if told.get("fault"):
+        raise TooManyUnknown(f"this evaluation says little: {told['fault']}")

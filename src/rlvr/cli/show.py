@@ -72,8 +72,6 @@ def estimates(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             mean, low, high = value
             interval = "" if low is None or math.isnan(low) else f"   95% interval {low:.3f} .. {high:.3f}"
             yield name, f"{mean:.3f}{interval}"
-        else:
-            yield name, str(value)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,13 +59,15 @@ def train(
     The folder holds recipe.toml (all settings), metrics.jsonl, rollouts/,
     model/ and report.html. "rlvr explain recipe" lists every key.
     """
-    from rlvr.folder import fresh
+    from rlvr.folder import fresh, refuse_other
     from rlvr.recipe import find_recipe, load_recipe
 
     if (recipe is None) == (resume is None):
         raise typer.BadParameter("give a RECIPE to start, or --resume RUN to go on, one of the two")
     if resume is not None and seeds is not None:
         raise typer.BadParameter("--resume goes on with one run; give --resume DIR/seed-N without --seeds")
+    if resume is not None:
+        refuse_other(resume)
     recipe = recipe or str(resume)
     more = [] if seed is None else [f"seed={seed}"]
     chosen = load_recipe(recipe, [*(sets or []), *more], method, model)
@@ -95,24 +98,36 @@ def train(
 
 def _one(recipe: Recipe, folder: Path, title: str, resume: bool) -> None:
     """One run, and what it came to. Exits with 1 where it did not finish: further seeds would cost as much."""
+    from rlvr.evaluate.unknown import no_verdict
     from rlvr.run import train as run
 
     try:
         done = run(recipe, folder, title=title, resume=resume)
+    except KeyboardInterrupt:
+        typer.echo(f"\n{_broken_off(folder)}", err=True)
+        raise typer.Exit(1) from None
     except Exception as error:  # each library has an exception of its own for a full disk
         if not _is_full(error):
             raise
         raise DiskFull(_mended(folder)) from error
-    typer.echo(f"{done.summary['status']}: {folder}")
+    status = str(done.summary["status"])
+    typer.echo(f"{status}: {folder}" if status == "finished" else f"{folder}: {status}")
+    if command := done.summary.get("go_on"):
+        typer.echo(f"go on with: {command}")
     told = done.summary.get("eval", {})
+    for when in ("before", "after"):
+        for name, measures in told.get(when, {}).items():
+            if said := no_verdict(measures):
+                typer.echo(f"{name}, {when}: {said}")
     for name, before in told.get("before", {}).items():
         if after := told.get("after", {}).get(name):
             rows = list(show.changes(before, after))
-            typer.echo(f"{name}, before and after ({told['problems']} problems)\n{show.table(rows)}")
+            if rows:
+                typer.echo(f"{name}, before and after ({told['problems']} problems)\n{show.table(rows)}")
     if solved := _solved(folder):
         typer.echo(f"a problem that it failed and now solves\n{show.table(solved)}")
     typer.echo(f"report: {done.summary['report']}")
-    if str(done.summary["status"]) != "finished":
+    if status != "finished":
         raise typer.Exit(1)
 
 
@@ -138,6 +153,21 @@ def _is_full(error: BaseException | None) -> bool:
     told = (OSError, RuntimeError) if type(error).__module__ == "builtins" else Exception
     words = any(text in str(error) for text in ("No space left", "Disk quota exceeded"))
     return (isinstance(error, told) and words) or _is_full(error.__cause__) or _is_full(error.__context__)
+
+
+def _broken_off(folder: Path) -> str:
+    """What Ctrl-C left, where it did not wait for the end of a step."""
+    from rlvr.checkpoint import checkpoints
+    from rlvr.report.store import METRICS, read_lines
+
+    if kept := sorted(checkpoints(folder)):
+        return (
+            f"stopped at once; step {kept[-1]} is saved, go on with:\n  rlvr train --resume {shlex.quote(str(folder))}"
+        )
+    made = len(read_lines(folder / METRICS)[0])
+    if made:
+        return f"stopped at once after {made} steps, and no checkpoint was written yet (checkpoint_every); start again"
+    return "stopped before the first step was over; the same command starts it again"
 
 
 def _mended(folder: Path) -> str:

@@ -19,8 +19,14 @@ from typing import Any
 from uuid import uuid4
 
 from rlvr import organisms
+from rlvr.engine.weights import absent_shards, fault_of
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+READ = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json",
+        "model.safetensors.index.json")  # fmt: skip
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "tokenizer.model", "vocab.txt", "spiece.model",
+              "sentencepiece.bpe.model", "merges.txt", "tekken.json", "vocab.model")  # fmt: skip
 
 
 class ModelError(ValueError):
@@ -60,11 +66,21 @@ def find_model(name: str | Path) -> Path:
             return added()[name]
     if folder.is_dir():
         return folder
-    if isinstance(name, Path) or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", text) or text.startswith("."):
+    if isinstance(name, Path) or not HUB_ID.fullmatch(text) or text.startswith("."):
         raise ModelError(f"there is no folder {folder}; {_choices(text)}")
     if text in _addable():
         raise ModelError(f"{text} is not on this machine yet; run: rlvr models add {text}")
     return _from_hub(text)
+
+
+def check_here(name: str | Path) -> None:
+    """Raises ModelError where a model is not there or not whole, as far as this can be seen without fetching it: an id
+    of the hub is taken on trust."""
+    text = str(name)
+    if find_config(name) is not None or not HUB_ID.fullmatch(text) or text in _addable():
+        check_files(find_model(name))
+    elif "/" not in text and _near(text):
+        raise ModelError(f"no model {text!r} is on this machine; {_choices(text)}")
 
 
 def find_config(name: str | Path) -> Path | None:
@@ -82,8 +98,12 @@ def find_config(name: str | Path) -> Path | None:
     return Path(cached) if isinstance(cached, str) else None
 
 
+def _near(name: str) -> list[str]:
+    return difflib.get_close_matches(name, [*organisms.names(), *added(), *_addable()], 1)
+
+
 def _choices(name: str) -> str:
-    near = difflib.get_close_matches(name, [*organisms.names(), *added(), *_addable()], 1)
+    near = _near(name)
     return (f"did you mean {near[0]!r}? " if near else "") + (
         f"what works: a bundled model ({', '.join(organisms.names()) or 'none'}), an added one"
         f" ({', '.join(added()) or 'none'}; see rlvr models), the path of a folder, or a hub id such as Qwen/Qwen3-0.6B"
@@ -123,23 +143,27 @@ def _from_hub(name: str) -> Path:
 def load_model(name: str | Path, dtype: str = "float32", device: str | None = None) -> Loaded:
     """A model by name, ready to sample, in `dtype` whatever it is stored in; on the GPU where there is one.
 
-    Raises ModelError: not found, no safetensors, weights missing or of other shapes, a tokenizer larger than the
-    embedding, a model that needs its own Python code.
+    Raises ModelError: not found, no safetensors, files that are not whole, weights missing, of other shapes or not
+    finite, no tokenizer or one larger than the embedding, a model that needs its own Python code.
     """
     if dtype not in DTYPES:
         raise ModelError(f"there is no dtype {dtype!r}; there are: {', '.join(DTYPES)}")
     folder = find_model(name)
-    _check_files(folder)
+    check_files(folder)
 
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rlvr.engine.memory import ran_out
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError(f'device {where!r}: this machine has no usable GPU; use device = "cpu"')
     with _quiet():
+        what = "its tokenizer"
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+            what = "its weights"
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, dtype),
@@ -149,11 +173,15 @@ def load_model(name: str | Path, dtype: str = "float32", device: str | None = No
                 output_loading_info=True,
             )
             model, info = loaded
-        except (ValueError, OSError, KeyError, ImportError) as error:
-            why = str(error).strip().split("\n")[0]
+        except Exception as error:  # the boundary: transformers and its parsers raise whatever a file makes them raise
+            if isinstance(error, RuntimeError) and ran_out(error):
+                raise
+            why = f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
             if "trust_remote_code" in str(error):
                 why = "it needs its own Python code, which is never run; use a model that transformers itself knows"
-            raise ModelError(f"{name}: cannot load {folder}: {why}") from None
+            elif "size mismatch" in str(error) or "mismatched" in str(error):
+                why = "they have other shapes than config.json says; the files do not belong together"
+            raise ModelError(f"{name}: {what} in {folder} cannot be loaded: {why}") from None
     absent = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if absent:
         raise ModelError(
@@ -165,6 +193,11 @@ def load_model(name: str | Path, dtype: str = "float32", device: str | None = No
         raise ModelError(
             f"{name}: the tokenizer has {tokens} tokens and the model's embedding only {rows} rows; use the one"
             " that came with the model, or enlarge the model once with model.resize_token_embeddings and save it"
+        )
+    if bad := next((key for key, p in model.named_parameters() if not bool(p.isfinite().all())), None):
+        raise ModelError(
+            f"{name}: the weight {bad} in {_file_of(folder, bad)} holds nan or infinity, so every answer would be "
+            "noise; take another copy or an earlier checkpoint"
         )
     stops = stop_ids(model, tokenizer)
     pad = tokenizer.pad_token_id
@@ -178,7 +211,8 @@ def load_model(name: str | Path, dtype: str = "float32", device: str | None = No
     )
 
 
-def _check_files(folder: Path) -> None:
+def check_files(folder: Path) -> None:
+    """Raises ModelError where a folder's files cannot be a whole model; nothing is loaded."""
     if (folder / "adapter_config.json").is_file():
         raise ModelError(
             f"{folder} is an adapter, not a whole model; give the model/ beside it, or make one: "
@@ -194,6 +228,27 @@ def _check_files(folder: Path) -> None:
                 " and copy the tokenizer's files there"
             )
         raise ModelError(f"{folder} has no *.safetensors file, so it has no weights")
+    absent = absent_shards(folder)
+    if absent:
+        raise ModelError(
+            f"{folder} lacks {absent[0]}{f' and {len(absent) - 1} more' if len(absent) > 1 else ''}, which its "
+            "model.safetensors.index.json names; copy the model again"
+        )
+    for file in sorted([*folder.glob("*.safetensors"), *(folder / n for n in READ if (folder / n).is_file())]):
+        if fault := fault_of(file):
+            raise ModelError(f"{file} {fault}; copy the model again, or take an earlier checkpoint")
+    if not any((folder / n).is_file() for n in TOKENIZERS):
+        raise ModelError(
+            f"{folder} has no tokenizer (none of {', '.join(TOKENIZERS[:3])}); copy the tokenizer's files of the "
+            "model that it was made from there"
+        )
+
+
+def _file_of(folder: Path, weight: str) -> str:
+    """The file that holds a weight."""
+    index = folder / "model.safetensors.index.json"
+    told = json.loads(index.read_text(encoding="utf-8"))["weight_map"] if index.is_file() else {}
+    return str(folder / told.get(weight, "model.safetensors"))
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -294,13 +349,16 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress bars that transformers prints for the smallest model."""
+    """Without the progress bars that transformers prints for the smallest model, and without its tables of weights that
+    do not fit, which become one sentence here."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    shown, loud = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(loud)
         if shown:
             logging.enable_progress_bar()

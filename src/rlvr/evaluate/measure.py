@@ -9,6 +9,7 @@ from typing import Any
 
 from rlvr.engine.protocol import Limits, Sampler
 from rlvr.evaluate.statistics import Summary, summarise
+from rlvr.evaluate.unknown import reasons
 from rlvr.records import Group, Rollout, Task, Verdict, mix
 from rlvr.rollout.parallel import Parallel
 from rlvr.rollout.world import Renderer, World
@@ -25,10 +26,13 @@ class Measured:
     summary: Summary
 
     def told(self) -> dict[str, Any]:
-        """For JSON: {"mean@8": [value, low, high], ..., "errors": samples without a verdict}."""
+        """For JSON: {"mean@8": [value, low, high], ..., "samples": all, "errors": those without a verdict}, and where
+        there are such, "reasons": {why: how many}. Where nothing was judged there are no estimates: 0 would be one."""
         number = lambda x: x if math.isfinite(x) else None  # noqa: E731  (JSON has no nan: too few problems for an interval)
         estimates = {n: [number(x) for x in (e.value, e.low, e.high)] for n, e in self.summary.estimates.items()}
-        return {**estimates, "errors": self.summary.errors}
+        errors, samples = self.summary.errors, self.summary.samples
+        counts = {"samples": samples, "errors": errors} | ({"reasons": reasons(self.groups)} if errors else {})
+        return {**(estimates if errors < samples else {}), **counts}
 
 
 def measure(
@@ -46,12 +50,15 @@ def measure(
     """k samples of every task, judged. Equal seeds give equal noise, so two policies are compared on common random
     numbers.
 
-    at_once: tasks that are sampled together (bounds memory). told: is given the number of tasks done so far.
+    at_once: tasks that are sampled together (bounds memory). told: is given the number of tasks sampled so far.
     """
 
     async def sample(first: int) -> list[Group]:
         world = World(sampler, renderer, limits, stop_ids, f"eval.{first}", mix(seed, "eval", first))
-        found = [g async for g in Parallel()(tasks[first : first + at_once], k, world)]
+        found = []
+        async for group in Parallel()(tasks[first : first + at_once], k, world):
+            found.append(group)
+            told(len(groups) + len(found))
         return sorted(found, key=lambda g: g.id)
 
     groups: list[Group] = []
@@ -61,5 +68,4 @@ def measure(
         verdicts = judge([(row, g.task) for row, g in rows])
         by_row = {row.id: v for (row, _), v in zip(rows, verdicts, strict=True)}
         groups += [Group(g.id, g.task, g.rollouts, {r.episode: by_row[r.id] for r in g.rollouts}) for g in new]
-        told(len(groups))
     return Measured(tuple(groups), summarise({g.task.id: list(g.verdicts.values()) for g in groups}, (k,)))

@@ -52,7 +52,7 @@ class Paired:
     needs: ClassVar = ("pair",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        return (batch["pair"] >= 0).to(batch["row_weight"].dtype)
+        return (batch["pair"] >= 0).to(batch["behavior_logp"].dtype)
 
 
 @dataclass(frozen=True)

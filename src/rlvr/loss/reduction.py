@@ -18,7 +18,8 @@ from rlvr.method import Stack
 NEEDS = ("row_weight", "token_weight", "token_counted")
 
 
-def _counted(batch: Batch) -> Tensor:
+def counted_tokens(batch: Batch) -> Tensor:
+    """[N] bool: tokens that stand in denominators: not selected away, in a row that weighs something."""
     return batch["token_counted"] & (batch.spread(batch["row_weight"]) > 0)
 
 
@@ -29,7 +30,7 @@ class TokenMean:
     needs: ClassVar = NEEDS
 
     def __call__(self, batch: Batch) -> Tensor:
-        counted = _counted(batch)
+        counted = counted_tokens(batch)
         return counted.to(batch["token_weight"].dtype) / counted.sum().clamp(min=1)
 
 
@@ -41,7 +42,7 @@ class RowMean:
     needs: ClassVar = NEEDS
 
     def __call__(self, batch: Batch) -> Tensor:
-        counted = _counted(batch).to(batch["token_weight"].dtype)
+        counted = counted_tokens(batch).to(batch["token_weight"].dtype)
         n = batch.row_sum(counted)
         return counted / batch.spread(n.clamp(min=1)) / (n > 0).sum().clamp(min=1)
 
@@ -53,7 +54,7 @@ class RowSum:
     needs: ClassVar = NEEDS
 
     def __call__(self, batch: Batch) -> Tensor:
-        counted = _counted(batch).to(batch["token_weight"].dtype)
+        counted = counted_tokens(batch).to(batch["token_weight"].dtype)
         return counted / (batch.row_sum(counted) > 0).sum().clamp(min=1)
 
 
@@ -75,4 +76,4 @@ class Constant:
     def __call__(self, batch: Batch) -> Tensor:
         assert self.length is not None
         rows = (batch["row_weight"] > 0).sum().clamp(min=1)
-        return torch.where(_counted(batch), 1.0, 0.0).to(batch["token_weight"].dtype) / (rows * self.length)
+        return torch.where(counted_tokens(batch), 1.0, 0.0).to(batch["token_weight"].dtype) / (rows * self.length)

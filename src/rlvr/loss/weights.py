@@ -49,7 +49,7 @@ class OnlyRight:
     needs: ClassVar = ("correct",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        return batch["correct"].to(batch["row_weight"].dtype)
+        return batch["correct"].to(batch["behavior_logp"].dtype)
 
 
 @dataclass(frozen=True)
@@ -60,4 +60,4 @@ class NotTruncated:
     needs: ClassVar = ("truncated",)
 
     def __call__(self, batch: Batch) -> Tensor:
-        return (~batch["truncated"]).to(batch["row_weight"].dtype)
+        return (~batch["truncated"]).to(batch["behavior_logp"].dtype)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 CARD = "organism.json"
+WEIGHTS = "model.safetensors"
+ACCEPTED = "acceptance.json"
 
 
 def names() -> list[str]:

@@ -1,80 +1,69 @@
 """Makes model organisms: `python -m rlvr.organisms.make nano --out DIR`.
 
-`nano` (Llama format, 0.22M parameters, 32 tokens: one a character) is made for reinforcement learning to have
-something to do. Supervised warm-up on running sums (`tasks.synthetic`) teaches it to write the sums out; then, in the
-last part of the warm-up, most demonstrations are direct answers, most of them wrong. It ends with two habits: a
-common one that seldom works and a rarer one that often does. RL has a mode to strengthen; a model that is merely
-under-trained stays flat.
+The settings are in `organisms.table`. Weights are stored in float16, beside a card, `organism.json`, with all settings
+and a hash of the weights. The same machine and versions make the same weights again; others make a model that is
+measured alike (`organisms.accept`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from rlvr.organisms import CARD
+from rlvr.organisms import CARD, WEIGHTS
+from rlvr.organisms.table import MICRO, MINI, NANO, RECIPES, Recipe
 from rlvr.records import Task
 from rlvr.registry import register
-from rlvr.tasks.synthetic import draw_running_sum, running_sums, split_of
+from rlvr.tasks.synthetic import Draw, draw_modular_chain, draw_running_sum, split_of
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 CHARACTERS = "0123456789+-*%()=,;:?#ABCD \n"
 CONTEXT = 256  # tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """The warm-up. Defaults were found by trial on this task: a reward of about .25 that RL raises quickly."""
-
-    steps: int = 640
-    batch: int = 128
-    lr: float = 4e-3  # falls along a cosine to 10 %
-    betas: tuple[float, float] = (0.9, 0.98)
-    warmup: int = 20  # steps of rising lr
-    max_grad_norm: float = 1.0
-    mixed_from: float = 0.85  # share of the steps after which direct answers come in
-    direct: float = 0.65  # share of direct answers from then on
-    direct_wrong: float = 0.9  # share of the direct answers that are wrong
-    levels: tuple[int, int] = (2, 5)
-    hidden: int = 96
-    layers: int = 2
-    heads: int = 3
-    inner: int = 256
-    initializer_range: float = 0.08  # about 1 / sqrt(hidden); at .02 this width learns sums several times more slowly
-
-
 @register("organism", "nano")
-def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe(), problems: int = 1000) -> dict[str, Any]:
-    """Make `nano` in the folder `out` (two CPU-minutes) and return its card, which is also `out/organism.json`.
+def nano(out: Path, seed: int = 0, recipe: Recipe = NANO) -> dict[str, Any]:
+    """Make `nano`: 0.22M parameters, short running sums, guessed or worked out. Two CPU-minutes."""
+    return make("nano", out, seed, recipe)
 
-    Weights are stored in float16; what the card says was measured on the stored weights, over `problems` questions of
-    the eval split: accuracy at temperature 1 and greedy, pass@8, and the share and accuracy of each habit.
-    """
+
+@register("organism", "mini")
+def mini(out: Path, seed: int = 0, recipe: Recipe = MINI) -> dict[str, Any]:
+    """Make `mini`: 0.4M parameters, modular chains of several steps, each worked out or careless. Three CPU-minutes."""
+    return make("mini", out, seed, recipe)
+
+
+@register("organism", "micro")
+def micro(out: Path, seed: int = 0, recipe: Recipe = MICRO) -> dict[str, Any]:
+    """Make `micro`: 2M parameters, longer modular chains. Five CPU-minutes."""
+    return make("micro", out, seed, recipe)
+
+
+def make(name: str, out: Path, seed: int, recipe: Recipe) -> dict[str, Any]:
+    """Write a checkpoint folder and return its card, which is also `out/organism.json`."""
     import torch
     import transformers
 
     tokenizer = make_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = warm_up(recipe, tokenizer, seed)
-        model.half().save_pretrained(out)
-        tokenizer.save_pretrained(out)
-        measured = measure(
-            model.float(), tokenizer, running_sums(problems, seed=seed, split="eval", levels=recipe.levels)
-        )
+        model = warm_up(recipe, tokenizer, name, seed)
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)
     card = {
-        "name": "nano",
-        "task": "running_sums",
+        "name": name,
         "parameters": sum(p.numel() for p in model.parameters()),
         "seed": seed,
         "recipe": asdict(recipe),
-        "measured": measured,
+        "weights": weights_hash(out),
         "made_with": {
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -84,6 +73,11 @@ def nano(out: Path, seed: int = 0, recipe: Recipe = Recipe(), problems: int = 10
     text = json.dumps(card, indent=2)
     (out / CARD).write_text(text + "\n", encoding="utf-8")
     return json.loads(text)
+
+
+def weights_hash(folder: Path) -> str:
+    """SHA-256 of the stored weights."""
+    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
 
 
 def make_tokenizer() -> Any:
@@ -110,7 +104,7 @@ def make_tokenizer() -> Any:
     )
 
 
-def warm_up(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
+def warm_up(recipe: Recipe, tokenizer: Any, name: str, seed: int) -> Any:
     """A trained LlamaForCausalLM in float32. The loss is the mean over response tokens, <eos> included."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -131,7 +125,7 @@ def warm_up(recipe: Recipe, tokenizer: Any, seed: int) -> Any:
     )
     model = LlamaForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.lr, betas=recipe.betas, weight_decay=0.0)
-    rng = Random(f"nano/{seed}")
+    rng = Random(f"{name}/{seed}")
     model.train()
     for step in range(recipe.steps):
         mixed = step >= recipe.mixed_from * recipe.steps
@@ -156,16 +150,20 @@ def cosine(progress: float) -> float:
 
 def demonstration(recipe: Recipe, rng: Random, mixed: bool) -> tuple[str, str]:
     """(prompt, response) of a problem of the train split."""
-    task = draw_running_sum(rng, rng.randint(*recipe.levels))
-    while split_of(task.id) != "train":
-        task = draw_running_sum(rng, rng.randint(*recipe.levels))
-    prompt = str(task.prompt)
-    if not mixed or rng.random() >= recipe.direct:
-        return prompt, task.meta["demo"]
-    answer = int(task.answer)
-    if rng.random() < recipe.direct_wrong:
-        answer = rng.choice([x for x in range(2, 100) if x != answer])
-    return prompt, f"#{answer:02d}"
+    draw = draw_of(recipe)
+    task: Task | None = None
+    while task is None or split_of(task.id) != "train":
+        task = draw(rng, rng.randint(*recipe.levels))
+    return str(task.prompt), recipe.habit(task, rng) if mixed else str(task.meta["demo"])
+
+
+def draw_of(recipe: Recipe) -> Draw:
+    """Draws one problem of the recipe's family."""
+    if recipe.family == "running_sums":
+        return draw_running_sum
+    if recipe.family == "modular_chains" and recipe.moduli:
+        return partial(draw_modular_chain, moduli=recipe.moduli)
+    raise ValueError(f"family = {recipe.family!r} must be running_sums, or modular_chains with moduli")
 
 
 def collate(rows: Sequence[tuple[str, str]], tokenizer: Any) -> tuple[list[list[int]], list[list[int]]]:
@@ -179,61 +177,18 @@ def collate(rows: Sequence[tuple[str, str]], tokenizer: Any) -> tuple[list[list[
     return ids, labels
 
 
-def measure(model: Any, tokenizer: Any, tasks: Sequence[Task], samples: int = 8) -> dict[str, float]:
-    """Accuracies at temperature 1 and greedy, pass@`samples`, and the two habits apart."""
-    sampled = answers(model, tokenizer, tasks, samples)
-    greedy = answers(model, tokenizer, tasks, 0)
-    right = {t.id: [is_right(text, t) for text in sampled[t.id]] for t in tasks}
-    direct = [ok for t in tasks for ok, text in zip(right[t.id], sampled[t.id]) if text.startswith("#")]
-    worked = [ok for t in tasks for ok, text in zip(right[t.id], sampled[t.id]) if not text.startswith("#")]
-    figures = {
-        "problems": len(tasks),
-        "sampled_accuracy": mean([ok for oks in right.values() for ok in oks]),
-        "greedy_accuracy": mean([is_right(greedy[t.id][0], t) for t in tasks]),
-        f"pass@{samples}": mean([any(oks) for oks in right.values()]),
-        "share_direct": len(direct) / (len(direct) + len(worked)),
-        "accuracy_direct": mean(direct),
-        "accuracy_worked": mean(worked),
-    }
-    return {name: round(x, 4) for name, x in figures.items()}
-
-
-def answers(model: Any, tokenizer: Any, tasks: Sequence[Task], samples: int) -> Mapping[str, list[str]]:
-    """Task id -> `samples` texts at temperature 1, or one greedy text when `samples` is 0."""
-    import torch
-
-    out: dict[str, list[str]] = {}
-    for level in sorted({t.meta["level"] for t in tasks}):
-        same = [t for t in tasks if t.meta["level"] == level]  # equally long prompts: nothing to pad
-        ids = torch.tensor([tokenizer.encode(t.prompt) for t in same])
-        how = {"do_sample": True, "top_k": 0, "num_return_sequences": samples} if samples else {"do_sample": False}
-        made = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, **how)
-        texts = tokenizer.batch_decode(made[:, ids.shape[1] :], skip_special_tokens=True)
-        each = max(samples, 1)
-        out |= {t.id: texts[i * each : (i + 1) * each] for i, t in enumerate(same)}
-    return out
-
-
-def is_right(text: str, task: Task) -> bool:
-    return text.count("#") == 1 and text.rpartition("#")[2] == task.answer
-
-
-def mean(values: Sequence[bool]) -> float:
-    return sum(values) / max(len(values), 1)
-
-
 def main() -> None:
     import argparse
 
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=["nano"])
+    parser.add_argument("name", choices=list(RECIPES))
     parser.add_argument("--out", type=Path, required=True, help="folder to write; made if missing")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)  # at this size more threads are slower
-    print(json.dumps(nano(given.out, given.seed), indent=2))
+    print(json.dumps(make(given.name, given.out, given.seed, RECIPES[given.name]), indent=2))
 
 
 if __name__ == "__main__":

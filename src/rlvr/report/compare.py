@@ -79,7 +79,7 @@ def over_seeds(runs: Sequence[RunData]) -> dict[str, Estimate]:
         for when in ("before", "after"):
             for tasks, measures in (told.get(when) or {}).items():
                 for measure, value in measures.items():
-                    if isinstance(value, list):
+                    if isinstance(value, list) and value[0] is not None:
                         name = f"{tasks} {measure}, {when}"
                         values.setdefault(name, [math.nan] * len(runs))[i] = float(value[0])
     return {name: estimate for name, x in values.items() if (estimate := mean_of(x)).n}

@@ -47,7 +47,11 @@ def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
         facts=_facts(run.start, recipe, folder),
         status=visible(summary.status_sentence(run)),
         reward=summary.reward_sentence(run),
-        cautions=[visible(text) for text in [*summary.cautions(run), fault_1, fault_2, *kept["faults"]] if text],
+        cautions=[
+            visible(text)
+            for text in [*summary.cautions(run), *summary.unjudged(evaluation), fault_1, fault_2, *kept["faults"]]
+            if text
+        ],
         evaluations=[_evaluation(e) for e in summary.evaluations(evaluation)],
         evaluated={k: visible(str(evaluation[k])) for k in ("k", "problems") if k in evaluation},
         solved=_solved(solved),
@@ -116,7 +120,7 @@ def _facts(start: Any, recipe: str, folder: Path) -> list[tuple[str, str]]:
         ("model", start.get("model") or told.get("model")),
         ("method", start.get("method") or told.get("method")),
         ("seed", start.get("seed", told.get("seed"))),
-        ("started", _when(start.get("started"))),
+        ("started", _when(start.get("began"))),
         ("folder", folder.resolve().name),
     ]
     return [
@@ -152,7 +156,7 @@ def _solved(told: dict[str, Any]) -> dict[str, Any] | None:
     for label in ("before", "after"):
         side = told[label] if isinstance(told.get(label), dict) else {}
         extracted = side.get("extracted")
-        answer = "no answer" if extracted is None else visible(str(extracted))
+        answer = visible(str(extracted if extracted is not None else side.get("reason", "")))
         sides.append({"label": label, "text": visible(str(side.get("text", ""))), "extracted": answer})
     return {"prompt": visible(_text(told["prompt"])), "answer": visible(str(told.get("answer", ""))), "sides": sides}
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from rlvr.registry import register
 from rlvr.report.sink import example, pick, unknown_share
-from rlvr.report.store import RowRecord, RunInfo
+from rlvr.report.store import RowRecord, RunInfo, made_before
 from rlvr.report.text import clock, number, percent, plain, shares, short, sparkline
 
 GOOD, BAD, DIM, ALARM = (
@@ -45,17 +45,23 @@ class Board:
     notes: list[str] = field(default_factory=list)
     times: list[tuple[int, float]] = field(default_factory=list)  # (step, when it was told)
     status: str = ""
+    stage: tuple[int, str, float] | None = None  # the step in the making, its stage, and since when
     now: float | None = None  # seconds since 1970; None: the wall clock
 
-    def add(self, step: int, metrics: Mapping[str, float], when: float) -> None:
-        self.latest = {name: float(value) for name, value in metrics.items()}
+    def remember(self, metrics: Mapping[str, float | None]) -> None:
+        """A step's numbers; of one that was made before the run went on, without its time."""
+        self.latest = {name: math.nan if value is None else float(value) for name, value in metrics.items()}
         for name in ("reward/mean", "length/mean", "policy/entropy"):
             self.history.setdefault(name, []).append(self.latest.get(name, math.nan))
+
+    def add(self, step: int, metrics: Mapping[str, float], when: float) -> None:
+        self.remember(metrics)
+        self.stage = None
         self.times = [*self.times[-30:], (step, when)]
 
     @property
     def step(self) -> int:
-        return self.times[-1][0] if self.times else 0
+        return self.times[-1][0] if self.times else self.run.step
 
     def remaining(self) -> float:
         """Seconds left, from the pace of the last 30 steps; nan before two steps are told."""
@@ -78,7 +84,8 @@ class Board:
         numbers, across = self._numbers(), max(1, min(3, width // 20))
         rows += [_pairs(numbers[i : i + across], width // across, width) for i in range(0, len(numbers), across)]
         rows += self._time(width)
-        after = [_row("note", Text(plain(note)), width) for note in self.notes[-2:]]
+        after = [_row("now", Text(self._now()), width)] if self.stage and not self.times else []
+        after += [_row("note", Text(plain(note)), width) for note in self.notes[-2:]]
         after += [_row("ended", Text(plain(self.status)), width)] if self.status else []
         shown: list[Text] = []
         for kind, style in (("right", GOOD), ("wrong", BAD)):
@@ -109,6 +116,12 @@ class Board:
         bar = max(4, width - cell_len(words))
         full = int(bar * done)
         return _fit(Text().append("━" * full, GOOD).append("─" * (bar - full), DIM).append(words), width)
+
+    def _now(self) -> str:
+        """What the first step is doing: it may be long, and until it is over there is nothing else to see."""
+        assert self.stage is not None
+        step, name, since = self.stage
+        return f"step {step}: {plain(name)}, {clock((self.now or time.time()) - since)}"
 
     def _curve(self, label: str, name: str, width: int, style: str = "") -> Text:
         values = self.history.get(name, [])
@@ -204,8 +217,14 @@ class ScreenSink:
 
     def start(self, run: RunInfo) -> None:
         self._board = Board(run)
+        for line in made_before(run):
+            self._board.remember(line)
         self._live = Live(self._board, console=self._console, refresh_per_second=2, vertical_overflow="crop")
         self._live.start()
+
+    def stage(self, step: int, name: str) -> None:
+        if self._board is not None:
+            self._board.stage = (step, name, time.time())
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
         if self._board is not None:

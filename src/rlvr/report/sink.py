@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +31,12 @@ from rlvr.report.store import (
 )
 from rlvr.report.text import clock, number, percent, plain, short
 
+QUIET = 5.0  # seconds without a word, ours: longer and one wonders
+
 
 class Sink(Protocol):
-    """Is told of a run as it goes. A sink that was started must be ended, also when the run fails."""
+    """Is told of a run as it goes. A sink that was started must be ended, also when the run fails. One that has a
+    method `stage(step, name)` is told of each stage of a step when it begins."""
 
     def start(self, run: RunInfo) -> None: ...
 
@@ -164,13 +168,23 @@ class LineSink:
         self._stream, self._every = stream or sys.stdout, every
         self._total, self._started = 0, time.time()
         self._examples: dict[str, RowRecord] = {}
+        self._told, self._first, self._begun = time.time(), True, False
 
     def start(self, run: RunInfo) -> None:
-        self._total, self._started = run.total_steps, run.started
-        about = f"{run.title}: {run.model}, {run.method}, {run.total_steps} steps, seed {run.seed}, {run.folder}"
+        self._total, self._started, self._first, self._begun = run.total_steps, run.started, True, False
+        on = f" from step {run.step}" if run.step else ""
+        about = f"{run.title}: {run.model}, {run.method}, {run.total_steps} steps{on}, seed {run.seed}, {run.folder}"
         self._print(plain(about))
 
+    def stage(self, step: int, name: str) -> None:
+        """The first step may be long, and nobody knows how long: it is told that it has begun, and what it does when
+        nothing has been said for a while."""
+        if self._first and (not self._begun or time.time() - self._told > QUIET):
+            self._print(f"step {step}/{self._total}: {name} ...")
+        self._begun = True
+
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._first = False
         self._print(line_of(step, self._total, metrics, time.time() - self._started))
         if self._every and step % self._every == 0:
             for kind, row in self._examples.items():
@@ -188,8 +202,14 @@ class LineSink:
 
     def _print(self, text: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
-        self._stream.flush()
+        self._told = time.time()
+        try:
+            self._stream.write(text.encode(encoding, "replace").decode(encoding) + "\n")
+            self._stream.flush()
+        except BrokenPipeError:  # `| head`: whoever read has gone; the run goes on, and nobody else trips over it
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def unknown_share(metrics: Mapping[str, float]) -> float:
@@ -233,10 +253,10 @@ def pick(rows: Sequence[RowRecord]) -> dict[str, RowRecord]:
 def example(kind: str, row: RowRecord, width: int) -> list[str]:
     """Three lines of at most `width` cells: what was asked, what was wanted and found, how the response ended."""
     mark = {"right": "✓", "wrong": "✗", "truncated": "…"}[kind]
-    got = "no answer" if row.extracted is None else f"got {short(row.extracted, 24)}"
+    got = "" if row.extracted is None else f", got {short(row.extracted, 24)}"
     paid = "" if row.reward is None else f", reward {number(row.reward)}"
     why = f"({row.reason}{paid}, {row.length} tokens)"
-    head = f"{mark} {kind} {short(row.task, 24)}: wanted {short(row.answer, 24)}, {got} {why}"
+    head = f"{mark} {kind} {short(row.task, 24)}: wanted {short(row.answer, 24)}{got} {why}"
     return [
         short(head, width),
         "  Q " + short(row.prompt, width - 4, 0.5),

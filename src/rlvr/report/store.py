@@ -52,7 +52,8 @@ class RunInfo:
     total_steps: int
     plan: str  # the method's table of slots, as text
     seed: int
-    started: float  # seconds since 1970
+    started: float  # seconds since 1970; of a run that went on, as if it had never stopped: what it ran before is off
+    step: int = 0  # steps that a run which goes on has behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class RunData:
     folder: Path
     steps: np.ndarray  # [S] int, ascending
     series: Mapping[str, np.ndarray]  # metric name -> [S] float, nan where not recorded
-    start: Mapping[str, Any]  # the last "start" event, {} when there is none
+    start: Mapping[str, Any]  # the last "start" event, {} when there is none; "began": the time of the first
     notes: tuple[Mapping[str, Any], ...]
     status: str | None  # of the last "end" event after the last start; None while the run is going
     nulls: Mapping[str, tuple[int, ...]]  # metric name -> the steps at which it was nan or infinite
@@ -149,6 +150,17 @@ def read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     return objects, skipped
 
 
+def made_before(run: RunInfo) -> list[dict[str, float | None]]:
+    """The recorded steps that a run which goes on has behind it, ascending; time and number left out."""
+    lines = {n: line for line in read_lines(run.folder / METRICS)[0] if isinstance(n := line.get("step"), int)}
+    numbers = lambda line: {k: v for k, v in line.items() if k not in ("step", "time") and _is_number(v)}  # noqa: E731
+    return [numbers(lines[n]) for n in sorted(lines) if n <= run.step]
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def is_run(folder: Path) -> bool:
     """Whether the folder holds anything that a run writes."""
     return any((folder / name).exists() for name in (METRICS, EVENTS, ROLLOUTS, "recipe.toml"))
@@ -169,7 +181,7 @@ def read_run(folder: Path | str) -> RunData:
     status: str | None = None
     for event in events:
         if event.get("event") == "start":
-            start, status = event, None
+            start, status = {**event, "began": start.get("began", event.get("time"))}, None
         elif event.get("event") == "end":
             status = str(event.get("status"))
     notes = tuple(e for e in events if e.get("event") == "note")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlvr.evaluate.unknown import no_verdict
 from rlvr.report.store import RunData
 from rlvr.report.text import clock, number, percent
 
@@ -90,7 +91,8 @@ def duration(run: RunData) -> float:
     started, times = run.start.get("started"), run.get("time")
     if not isinstance(started, int | float) or not len(times):
         return math.nan
-    return float(times[-1]) - started
+    spent = float(times[-1]) - started
+    return spent if spent >= 0 else math.nan  # gone on with, and no step made yet
 
 
 def cautions(run: RunData) -> list[str]:
@@ -125,18 +127,28 @@ def cautions(run: RunData) -> list[str]:
 
 
 def evaluations(told: Mapping[str, Any]) -> list[Evaluation]:
-    """The rows of eval.json: {"before": {set: {"mean@8": [value, low, high], "errors": 0}}, "after": {...}}; samples
-    without a verdict are a row where there are any."""
+    """The rows of eval.json: {"before": {set: {"mean@8": [value, low, high], "errors": 0}}, "after": {...}}."""
     sides = [told.get("before") or {}, told.get("after") or {}]
     keys = dict.fromkeys(
         (name, measure)
         for side in sides
         for name, found in side.items()
         for measure, value in found.items()
-        if measure != "errors" or value
+        if isinstance(value, list)
     )
     return [
         Evaluation(n, m, _interval(sides[0].get(n, {}).get(m)), _interval(sides[1].get(n, {}).get(m))) for n, m in keys
+    ]
+
+
+def unjudged(told: Mapping[str, Any]) -> list[str]:
+    """A sentence for each evaluation in eval.json that has answers without a verdict."""
+    return [
+        f"Evaluation {when}, {name}: {sentence}. They count as not right."
+        for when, found in told.items()
+        if isinstance(found, dict)
+        for name, measures in found.items()
+        if isinstance(measures, dict) and (sentence := no_verdict(measures))
     ]
 
 

@@ -36,7 +36,8 @@ class Pays:
 
 @dataclass(frozen=True)
 class Part:
-    """A named part of the verdict as a part of the reward: `weight` times its raw value. Returns {name: [R]}."""
+    """A named part of the verdict as a part of the reward: `weight` times its raw value, 0 where a verdict has no such
+    part. Returns {name: [R]}."""
 
     name: str
     weight: float = 1.0
@@ -50,4 +51,5 @@ class Part:
         return (self.name,)
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        return {self.name: batch[f"part/{self.name}"]}
+        told = batch[f"part/{self.name}"]
+        return {self.name: torch.where(torch.isnan(told), 0.0, told)}

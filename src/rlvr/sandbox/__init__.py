@@ -10,8 +10,9 @@ type. `print(rlvr.sandbox.report())` says which walls this machine has.
 
 from rlvr.sandbox.job import Call, Job, Limits, Outcome, Result, Sandbox, SandboxUnavailable, Step
 from rlvr.sandbox.pool import LocalSandbox, Report, report
+from rlvr.sandbox.remote import Remote
 
 __all__ = [
-    "Call", "Job", "Limits", "LocalSandbox", "Outcome", "Report", "Result", "Sandbox", "SandboxUnavailable", "Step",
-    "report",
+    "Call", "Job", "Limits", "LocalSandbox", "Outcome", "Remote", "Report", "Result", "Sandbox",
+    "SandboxUnavailable", "Step", "report",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from rlvr.sandbox.wire import tree_of
 
 LAYERS = ("namespaces", "landlock", "seccomp")
 START_SECONDS = 60.0  # a fresh interpreter takes 0.1; a cold disk under load takes long
+FAREWELL_SECONDS = 0.5  # in which a zygote ends by itself
 GRACE_SECONDS = 15.0  # beyond a job's own limit, which the zygote enforces, before the zygote itself is given up
 
 # Makes the package importable without its __init__, which imports numpy; the zygote stays small and knows no more.
@@ -101,7 +103,7 @@ class LocalSandbox:
 
     def run(self, job: Job) -> Outcome:
         """What came of the job. Waits for a free worker. Raises SandboxUnavailable where nothing would contain it."""
-        layers = self._contained(job.limits.processes)
+        layers = self.prepare(job.limits.processes)
         worker = self._slots.get()
         try:
             return worker.run(job, layers)
@@ -125,7 +127,8 @@ class LocalSandbox:
             worker.stop()
             self._slots.put(worker)
 
-    def _contained(self, processes: int) -> Sequence[str]:
+    def prepare(self, processes: int = 1) -> Sequence[str]:
+        """The layers that contain jobs of so many processes. Raises SandboxUnavailable where nothing would."""
         found = self._report or self.report()
         if found.escapes:
             why = "; ".join(f"{name}: {reason}" for name, reason in found.missing.items())
@@ -331,8 +334,11 @@ def _end(process: subprocess.Popen[bytes], control: socket.socket, folder: str |
     control.close()
     if os.getpid() != owner:
         return  # a fork of the trainer ends; the zygote is not its own
+    deadline, ended = time.monotonic() + FAREWELL_SECONDS, os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while process.returncode is None and not os.waitid(os.P_PID, process.pid, ended) and time.monotonic() < deadline:
+        time.sleep(0.002)  # the guard, told by the closed socket, clears its zygote away: an orphan is init's work
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)  # before wait(), while the number cannot belong to anybody else
     process.wait()
     if process.stderr is not None:
         process.stderr.close()

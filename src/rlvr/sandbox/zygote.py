@@ -332,8 +332,9 @@ def _probe(question: dict[str, Any], result: int, channel: inside.Channel | None
     attempt("reach sockets of other processes", lambda: connect(socket.AF_UNIX, question["abstract"]))
     attempt("signal the trainer", lambda: os.kill(question["trainer"], 0))
     attempt("trace the trainer", lambda: os.close(os.open(f"/proc/{question['trainer']}/mem", os.O_RDONLY)))
-    if os.getpid() != 1:  # nothing outlives the first process of a pid namespace
-        attempt("leave processes behind", lambda: os.fork() or os._exit(0))
+    # Nothing outlives the first process of a pid namespace, but each child would have the whole memory limit anew.
+    child = "start processes that share no limit" if os.getpid() == 1 else "leave processes behind"
+    attempt(child, lambda: os.fork() or os._exit(0))
     os.write(result, json.dumps(found).encode())
     return 0
 

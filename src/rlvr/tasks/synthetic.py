@@ -52,22 +52,30 @@ def draw_running_sum(rng: Random, level: int) -> Task:
 
 @register("tasks", "modular_chains")
 def modular_chains(
-    n: int = 512, seed: int = 0, split: Split = "train", levels: tuple[int, int] = (2, 5)
+    n: int = 512,
+    seed: int = 0,
+    split: Split = "train",
+    levels: tuple[int, int] = (2, 5),
+    moduli: tuple[int, int] = (5, 19),
 ) -> tuple[Task, ...]:
     """Apply `+ - *` from left to right modulo m, one step a line. `levels` = fewest and most steps, within 1..8.
 
-    m lies in 5..19, every residue in 0..m-1. Raises DataError when the levels hold fewer than `n` different questions.
+    `moduli` = smallest and largest m, within 2..99; every residue is in 0..m-1. Raises DataError when the levels hold
+    fewer than `n` different questions.
     """
-    return _collect("modular_chains", draw_modular_chain, n, seed, split, levels, (1, 8))
+    if len(moduli) != 2 or not 2 <= moduli[0] <= moduli[1] <= 99:
+        raise DataError(f"modular_chains: moduli = {moduli} must be (smallest, largest) within 2..99")
+    draw = partial(draw_modular_chain, moduli=(moduli[0], moduli[1]))
+    return _collect("modular_chains", draw, n, seed, split, levels, (1, 8))
 
 
-def draw_modular_chain(rng: Random, level: int) -> Task:
-    m = rng.randint(5, 19)
+def draw_modular_chain(rng: Random, level: int, moduli: tuple[int, int] = (5, 19)) -> Task:
+    m = rng.randint(*moduli)
     value = rng.randint(0, m - 1)
     links, steps = [str(value)], []
     for _ in range(level):
         op, operand = rng.choice("+-*"), rng.randint(1, m - 1)
-        after = _apply(value, op, operand) % m
+        after = apply(value, op, operand) % m
         links.append(f"{op}{operand}")
         steps.append(f"{value}{op}{operand}={after}")
         value = after
@@ -129,7 +137,7 @@ def draw_countdown(rng: Random, level: int, use: Literal["all", "any"] = "all") 
     while len(pool) > 1:
         (a, left), (b, right) = (pool.pop(rng.randrange(len(pool))) for _ in range(2))
         op = rng.choice("+-*")
-        value = _apply(a, op, b)
+        value = apply(a, op, b)
         steps.append(f"{a}{op}{b}={value}")
         pool.append((value, f"({left}{op}{right})"))
     target, expression = pool[0]
@@ -183,7 +191,8 @@ def _task(
     return Task(f"{family}/{question}", prompt, answer, VERIFIERS[family], made_by=family, meta=meta)
 
 
-def _apply(a: int, op: str, b: int) -> int:
+def apply(a: int, op: str, b: int) -> int:
+    """The value of `a op b`, op one of + - *."""
     return a + b if op == "+" else a - b if op == "-" else a * b
 
 
@@ -195,7 +204,7 @@ def _evaluate(tokens: list[int | str], tiers: tuple[str, ...]) -> tuple[int, lis
         while i < len(rest):
             a, op, b = rest[i - 1 : i + 2]
             if str(op) in tier:
-                value = _apply(int(a), str(op), int(b))
+                value = apply(int(a), str(op), int(b))
                 steps.append(f"{a}{op}{b}={value}")
                 rest[i - 1 : i + 2] = [value]
             else:

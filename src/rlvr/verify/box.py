@@ -15,7 +15,9 @@ MOST_BOXES = 64  # joined into one list; ours: no honest answer comes near
 DEEPEST = 8  # boxes that are nothing but a box
 
 _OPEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
-_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{|\\.|[{}]", re.DOTALL)
+_TOKEN = re.compile(  # a backslash that was written twice before a box escapes nothing
+    r"\\(?:boxed|fbox)\s{0,4}\{|\\(?!\\(?:boxed|fbox)\s{0,4}\{).|[{}]", re.DOTALL
+)
 _BETWEEN = re.compile(  # boxes parted by this alone are one list
     r"(?:[\s,;$]|\\q?quad|\\[,;()\[\]]|and\b|or\b|\\text\s?\{\s?(?:and|or)\s?\}){0,24}+"
 )

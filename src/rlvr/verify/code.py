@@ -19,6 +19,7 @@ import ast
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
 from rlvr.sandbox.job import Call, Job, Limits, Outcome, Sandbox, SandboxUnavailable, Step
 from rlvr.sandbox.pool import LocalSandbox
+from rlvr.sandbox.remote import Remote
 from rlvr.sandbox.wire import Foreign, encode, same
 from rlvr.verify.blocks import last_block
 from rlvr.verify.verifier import LONGEST_ANSWER, LONGEST_TEXT, SHOWN, VerifierBroken, unknown, words, wrong
@@ -65,7 +67,9 @@ class Code:
     only for numbers that the gold writes as floats, integers compare exactly. White space at line ends and empty lines
     at the end do not count. `seconds` is for one run: all calls together, or one script; after a run that timed out
     the rest counts as failed. `partial` pays the share of tests passed. `fenced=False` takes the whole text as code.
-    `paths` are folders to import from besides the standard library. `sandbox`: another back end than this machine.
+    `paths` are folders to import from besides the standard library. `remote` is a command that leads to a sandbox
+    elsewhere, such as "ssh box python -m rlvr.sandbox.remote" (docs/sandbox.md); `sandbox`, from Python, any other back
+    end.
 
     In a test program `assert <expression> == <literal>` is compared as above; other statements with an assert pass if
     they raise nothing, by Python's own rules. Its functions named test_... and unittest classes are called. Names that
@@ -86,6 +90,7 @@ class Code:
     fenced: bool = True
     paths: tuple[str, ...] = ()
     workers: int | None = None
+    remote: str | None = None
     sandbox: Sandbox | None = None
     _sandbox: Sandbox = field(init=False, repr=False, compare=False)
 
@@ -95,7 +100,10 @@ class Code:
                 "code: seconds and memory_mb are above 0, tolerance is in [0, 1); got"
                 f" {self.seconds!r}, {self.memory_mb!r}, {self.tolerance!r}"
             )
-        object.__setattr__(self, "_sandbox", self.sandbox or LocalSandbox(self.workers, self.paths))
+        if self.remote is not None and (not self.remote.strip() or self.paths or self.sandbox):
+            raise ValueError("code: remote is a command, and has neither paths nor a sandbox of this machine beside it")
+        here = self.sandbox or (None if self.remote else LocalSandbox(self.workers, self.paths))
+        object.__setattr__(self, "_sandbox", here or Remote(shlex.split(self.remote or ""), self.workers or 4))
 
     @property
     def fingerprint(self) -> str:
@@ -120,6 +128,13 @@ class Code:
             return self._judged(code, suite)
         except SandboxUnavailable as error:
             raise VerifierBroken(f"code: {error}") from None
+
+    def prepare(self) -> None:
+        if prepare := getattr(self._sandbox, "prepare", None):
+            try:
+                prepare()
+            except SandboxUnavailable as error:
+                raise VerifierBroken(f"code: {error}") from None
 
     def judge_many(self, items: Sequence[tuple[Rollout | str, Task]]) -> list[Verdict]:
         with ThreadPoolExecutor(getattr(self._sandbox, "workers", 4)) as threads:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +20,12 @@ from typing import Any
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import load_path, register
 from rlvr.verify.calls import Item, Kind, call, item_from_json, item_of, item_to_json, kind_of, verdict_to_json
+from rlvr.verify.heard import Heard
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import VerifierBroken, unknown
 from rlvr.verify.worker import Handler, Worker, WorkerFailed
 
 MOST_OVERSTAYS = 8  # threads that a run may abandon; each goes on using a core and its memory
-
-log = logging.getLogger("rlvr.verify")
 
 
 @register("verifier", "function")
@@ -35,17 +34,21 @@ class Function:
     """The function `f` of a file, as `path.py:f`: right iff what it returns is above `right_above`.
 
     It runs in a fresh process. A call over `seconds` is killed and that item is `unknown` ("timeout"), the others are
-    judged; a TRL function, called once for the batch, gets `seconds` for the whole batch. An exception, nan, inf or
-    another type is `unknown` ("verifier_error: ..."), None is `unknown` ("no_verdict"). Task fields reach it as JSON.
-    A class is called without arguments and gives the function.
+    judged; a TRL function, called once for the batch, gets `seconds` for the whole batch. `most_timeouts` calls on end
+    that time out stop the run. An exception, nan, inf or another type is `unknown` ("verifier_error: ..."), None is
+    `unknown` ("no_verdict"). Task fields reach it as JSON. A class is called without arguments and gives the function.
+    The first lines that it prints are shown.
 
-    Raises VerifierBroken at the first call where the file cannot be loaded or `f` has none of the known call shapes.
+    Raises VerifierBroken, by `prepare` or at the first call, where the file cannot be loaded or `f` has none of the
+    known call shapes.
     """
 
     path: str
     right_above: float = 0.0
     seconds: float = 10.0  # ours: far above any honest check, a minute's loss for six bad items
+    most_timeouts: int = MOST_TIMEOUTS
     _worker: Worker = field(init=False, repr=False, compare=False)
+    _patience: Patience = field(init=False, repr=False, compare=False)
     _source: str = field(init=False, repr=False)  # digest of the file
 
     def __post_init__(self) -> None:
@@ -55,6 +58,7 @@ class Function:
         if not where.is_file() or not name:
             raise ValueError(f"verifier {self.path!r}: there is no file {where}; write path.py:function")
         settings = {"path": f"{where}:{name}", "right_above": self.right_above}
+        object.__setattr__(self, "_patience", Patience(self.path, self.seconds, self.most_timeouts))
         object.__setattr__(self, "_worker", Worker("rlvr.verify.function:open_function", settings))
         object.__setattr__(self, "_source", hashlib.sha256(where.read_bytes()).hexdigest()[:12])
 
@@ -65,6 +69,9 @@ class Function:
 
     def __call__(self, text: str, task: Task) -> Verdict:
         return self.judge_many([(text, task)])[0]
+
+    def prepare(self) -> None:
+        self._worker.start()
 
     def judge_many(self, items: Sequence[tuple[Rollout | str, Task]]) -> list[Verdict]:
         together = self._worker.start()["kind"] == "trl"
@@ -79,13 +86,18 @@ class Function:
 
     def _ask(self, question: str, ids: Sequence[str]) -> list[Verdict]:
         try:
-            return [Verdict(**record) for record in self._worker.ask(question, self.seconds)]
+            verdicts = [Verdict(**record) for record in self._worker.ask(question, self.seconds)]
         except TimeoutError:
-            _report_overrun(self.path, ids, self.seconds)
+            self._patience.overran(_listed(ids))
             return [unknown("timeout")] * len(ids)
         except WorkerFailed as error:
-            log.warning("task %s: %s gave no verdict: %s", _listed(ids), self.path, error)
-            return [unknown(str(error))] * len(ids)
+            verdicts = [unknown(str(error))] * len(ids)
+        self._patience.answered()
+        for id, verdict in zip(ids, verdicts):
+            if verdict.reason.startswith("verifier_error"):
+                told = f"task {id}: {self.path} gave no verdict: {verdict.reason}"
+                self._patience.heard.failed(":".join(verdict.reason.split(":")[:2]), told)
+        return verdicts
 
 
 def open_function(settings: Mapping[str, Any]) -> tuple[dict[str, str], Handler]:
@@ -118,10 +130,12 @@ class Closure:
     seconds: float = 10.0
     _kind: Kind = field(init=False, repr=False)
     _abandoned: list[threading.Thread] = field(init=False, repr=False, compare=False, default_factory=list)
+    _heard: Heard = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self.right_above, self.seconds)
         object.__setattr__(self, "_kind", kind_of(self.function))
+        object.__setattr__(self, "_heard", Heard(self._name))
 
     @property
     def fingerprint(self) -> str:
@@ -153,7 +167,7 @@ class Closure:
         if not thread.is_alive():
             return [unknown("verifier_error: its thread ended without a verdict")] * len(ids)
         self._abandoned.append(thread)
-        _report_overrun(self._name, ids, self.seconds)
+        self._heard.failed("timeout", f"task {_listed(ids)}: {self._name} took over {self.seconds:g} s; no verdict")
         if len(self._abandoned) >= MOST_OVERSTAYS:
             raise VerifierBroken(
                 f"the reward function {self._name} overstayed its {self.seconds:g} s {MOST_OVERSTAYS} times, last on"
@@ -175,12 +189,6 @@ def _encoded(item: Item) -> str | None:
         return json.dumps(item_to_json(item))
     except (TypeError, ValueError):
         return None
-
-
-def _report_overrun(who: str, ids: Sequence[str], seconds: float) -> None:
-    log.warning(
-        "task %s: %s took over %g s and was given up; no verdict (`seconds` sets the limit)", _listed(ids), who, seconds
-    )
 
 
 def _listed(ids: Sequence[str]) -> str:

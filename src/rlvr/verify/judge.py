@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
 from rlvr.records import Rollout, Task, Verdict
+from rlvr.verify.heard import Heard, hearing
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import Verifier, VerifierBroken, error_reason, unknown, words
 
-log = logging.getLogger("rlvr.verify")
+LONGEST_TOLD = 500  # characters of an exception's text that are shown
 
 Pair = tuple[Rollout | str, Task]
-_named = lru_cache(maxsize=64)(verifier_from)  # verifiers that tasks name, with their worker processes
+named = lru_cache(maxsize=64)(verifier_from)  # verifiers that tasks name, with their worker processes
+_heard = lru_cache(maxsize=64)(Heard)  # what each verifier said so far, by its fingerprint
 
 
 def judge(verifier: Verifier, items: Sequence[Pair]) -> list[Verdict]:
@@ -40,24 +41,26 @@ def judge(verifier: Verifier, items: Sequence[Pair]) -> list[Verdict]:
 
 def _judge_by(default: Verifier, name: str | None, items: Sequence[Pair]) -> list[Verdict]:
     try:
-        verifier = default if name is None else _named(name)
+        verifier = default if name is None else named(name)
     except Exception as error:
-        log.warning("task %s names a verifier that cannot be built: %s", items[0][1].id, error)
+        _heard(str(name)).failed("", f"task {items[0][1].id} names a verifier that cannot be built: {error}")
         return [unknown(error_reason(error))] * len(items)
     many = getattr(verifier, "judge_many", None)
-    if many is not None:
-        return _guarded(partial(many, items), [task for _, task in items], verifier)
-    verdicts = []
-    for what, task in items:
-        verdicts += _guarded(partial(_once, verifier, words(what), task), [task], verifier)
-    return verdicts
+    mark = getattr(verifier, "fingerprint", type(verifier).__qualname__)
+    with hearing(_heard(mark)):
+        if many is not None:
+            return _guarded(partial(many, items), [task for _, task in items], mark)
+        verdicts = []
+        for what, task in items:
+            verdicts += _guarded(partial(_once, verifier, words(what), task), [task], mark)
+        return verdicts
 
 
 def _once(verifier: Verifier, text: str, task: Task) -> list[Verdict]:
     return [verifier(text, task)]
 
 
-def _guarded(judgement: Callable[[], Sequence[Verdict]], tasks: Sequence[Task], verifier: Verifier) -> list[Verdict]:
+def _guarded(judgement: Callable[[], Sequence[Verdict]], tasks: Sequence[Task], mark: str) -> list[Verdict]:
     began = time.perf_counter()
     try:
         verdicts = list(judgement())
@@ -66,8 +69,8 @@ def _guarded(judgement: Callable[[], Sequence[Verdict]], tasks: Sequence[Task], 
     except VerifierBroken:
         raise
     except (Exception, SystemExit) as error:
-        log.warning("task %s: the verifier gave no verdict: %s: %s", tasks[0].id, type(error).__name__, error)
+        told = f"task {tasks[0].id}: the verifier gave no verdict: {type(error).__name__}: {error}"
+        _heard(mark).failed(type(error).__name__, told[:LONGEST_TOLD])
         verdicts = [unknown(error_reason(error))] * len(tasks)
     each = (time.perf_counter() - began) / max(1, len(tasks))
-    mark = getattr(verifier, "fingerprint", type(verifier).__qualname__)
     return [replace(v, seconds=v.seconds or each, fingerprint=v.fingerprint or mark) for v in verdicts]

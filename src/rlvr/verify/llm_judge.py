@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import re
 import secrets
+import socket
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, VerifierBroken, fingerprint, gold_text, unknown, words, wrong
 
 LONGEST_REPLY = 4 << 20  # bytes; ours
@@ -44,6 +48,10 @@ T = TypeVar("T")
 
 class JudgeFailed(RuntimeError):
     """No verdict could be had; the text says why."""
+
+
+class JudgeAbsent(JudgeFailed):
+    """Nobody answered: too late, or not there at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +90,20 @@ class Endpoint:
             place = Path(self.cache).expanduser() / digest[:2] / f"{digest}.json"
             with contextlib.suppress(OSError, ValueError):
                 return read(json.loads(place.read_text("utf-8")))
-        why = ""
+        failed = JudgeFailed("")
         for attempt in range(self.retries + 1):
             if attempt:
-                time.sleep(min(self._pause(attempt, why), LONGEST_PAUSE))
+                time.sleep(min(self._pause(attempt, str(failed)), LONGEST_PAUSE))
             try:
                 said = self._ask_once(form, sections, answer)
                 found = read(said)
             except (JudgeFailed, ValueError) as error:
-                why = str(error)
+                failed = error if isinstance(error, JudgeFailed) else JudgeFailed(str(error))
                 continue
             if place is not None:
                 _keep(place, said)
             return found
-        raise JudgeFailed(why)
+        raise failed
 
     @staticmethod
     def _pause(attempt: int, why: str) -> float:
@@ -132,17 +140,21 @@ class Endpoint:
             headers["Authorization"] = f"Bearer {os.environ[self.key]}"
         address = self.url.rstrip("/") + "/chat/completions"
         request = urllib.request.Request(address, json.dumps(question).encode(), headers)
-        deadline = time.monotonic() + self.seconds
+        sockets: list[socket.socket] = []
+        opener = urllib.request.build_opener(_NoRedirect, _Http(sockets), _Https(sockets))
+        late = threading.Event()
+        # A timeout of the socket's own begins anew with every byte, so a server that drips would have for ever.
+        watch = threading.Timer(self.seconds, _cut, (sockets, late))
+        watch.daemon = True
+        watch.start()
         try:
-            with urllib.request.build_opener(_NoRedirect).open(request, timeout=self.seconds) as response:
-                pieces: list[bytes] = []
-                while piece := response.read1(1 << 16):
-                    pieces.append(piece)
-                    if time.monotonic() > deadline:
-                        raise TimeoutError
-                    if sum(map(len, pieces)) > LONGEST_REPLY:
-                        raise JudgeFailed("the server's reply is too long")
-                return b"".join(pieces)
+            with opener.open(request, timeout=self.seconds) as response:
+                reply = response.read(LONGEST_REPLY + 1)
+            if late.is_set():
+                raise TimeoutError
+            if len(reply) > LONGEST_REPLY:
+                raise JudgeFailed("the server's reply is too long")
+            return bytes(reply)
         except urllib.error.HTTPError as error:
             error.close()
             if error.code in (401, 403, 404):
@@ -154,11 +166,13 @@ class Endpoint:
             wait = f", retry after {pause}" if pause.isdigit() else ""
             raise JudgeFailed(f"the server said {error.code} {error.reason}{wait}") from None
         except TimeoutError:
-            raise JudgeFailed(f"no reply within {self.seconds:g} s") from None
-        except (OSError, ValueError) as error:  # URLError is an OSError; ValueError: no HTTP
-            if isinstance(getattr(error, "reason", None), TimeoutError):
-                raise JudgeFailed(f"no reply within {self.seconds:g} s") from None
-            raise JudgeFailed(f"the server cannot be reached: {error}") from None
+            raise JudgeAbsent(f"no reply within {self.seconds:g} s") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:  # URLError is an OSError
+            if late.is_set() or isinstance(getattr(error, "reason", None), TimeoutError):
+                raise JudgeAbsent(f"no reply within {self.seconds:g} s") from None
+            raise JudgeAbsent(f"the server cannot be reached: {error}") from None
+        finally:
+            watch.cancel()
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -166,6 +180,42 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *args: Any) -> None:
         return None
+
+
+class _Http(urllib.request.HTTPHandler):
+    """Keeps the sockets that it opens, so that another thread can cut them."""
+
+    def __init__(self, sockets: list[socket.socket]):
+        super().__init__()
+        self.sockets = sockets
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_kept(http.client.HTTPConnection, self.sockets), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, sockets: list[socket.socket]):
+        super().__init__()
+        self.sockets = sockets
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_kept(http.client.HTTPSConnection, self.sockets), request)
+
+
+def _kept(kind: type[http.client.HTTPConnection], sockets: list[socket.socket]) -> Any:
+    class Kept(kind):  # type: ignore[valid-type,misc]
+        def connect(self) -> None:
+            super().connect()
+            sockets.append(self.sock)
+
+    return Kept
+
+
+def _cut(sockets: Sequence[socket.socket], late: threading.Event) -> None:
+    late.set()
+    for opened in sockets:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)  # below TLS, which would wait for the other side
 
 
 # What chat templates use as control tokens; some servers obey them inside a message.
@@ -189,6 +239,32 @@ def endpoint_of(verifier: Any) -> Endpoint:
     return Endpoint(**{f.name: getattr(verifier, f.name) for f in fields(Endpoint)})
 
 
+def patience_of(name: str, verifier: Any) -> Patience:
+    return Patience(f"{name}: {verifier.model} at {verifier.url}", verifier.seconds, verifier.most_timeouts)
+
+
+def patient_ask(
+    verifier: Any,
+    patience: Patience,
+    form: str,
+    sections: Sequence[tuple[str, str]],
+    answer: str,
+    task: Task,
+    read: Callable[[Any], T],
+) -> T:
+    """Ask the verifier's endpoint. Raises JudgeFailed, and VerifierBroken where nobody has answered for long."""
+    try:
+        found = endpoint_of(verifier).ask(form, sections, answer, read)
+    except JudgeAbsent:
+        patience.overran(task.id)
+        raise
+    except JudgeFailed:
+        patience.answered()
+        raise
+    patience.answered()
+    return found
+
+
 def prompt_text(task: Task) -> str:
     if isinstance(task.prompt, str):
         return task.prompt
@@ -208,7 +284,8 @@ class LlmJudge:
     """Right iff the judge says so, given the question, the gold as reference (None: no reference), and the answer.
 
     For url, model, key, seconds, retries, max_tokens and cache see `Endpoint`. `parallel` requests run at once;
-    `longest` characters are judged at most. Reasons: "accepted: why", "rejected: why", "no_answer", "over_limit";
+    `longest` characters are judged at most; `most_timeouts` answers on end to which nobody replies stop the run.
+    Reasons: "accepted: why", "rejected: why", "no_answer", "over_limit";
     unknown: "judge_error: why", "bad_gold". Raises VerifierBroken where the server refuses (401, 403, 404).
     """
 
@@ -221,9 +298,12 @@ class LlmJudge:
     cache: str | None = None
     parallel: int = 8
     longest: int = 20_000
+    most_timeouts: int = MOST_TIMEOUTS
+    _patience: Patience = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         endpoint_of(self)
+        object.__setattr__(self, "_patience", patience_of("llm_judge", self))
 
     @property
     def fingerprint(self) -> str:
@@ -239,7 +319,7 @@ class LlmJudge:
             return wrong("over_limit")
         sections = [("Question", prompt_text(task))] + ([("Reference answer", gold)] if gold is not None else [])
         try:
-            accepted, why = endpoint_of(self).ask(RIGHT_OR_WRONG, sections, text, _read_verdict)
+            accepted, why = patient_ask(self, self._patience, RIGHT_OR_WRONG, sections, text, task, _read_verdict)
         except JudgeFailed as error:
             return unknown(f"judge_error: {error}"[:300])
         reason = f"{'accepted' if accepted else 'rejected'}: {why}"[:300]

@@ -36,6 +36,8 @@ class Math:
     bases: 101_2 is, "written": only 101_2; "value": also 5; "lenient": also 101.
     thousands: whether 1,234 is one number; inside brackets a comma always separates.
     bare_tuples: whether `1, 2` may stand for `(1, 2)`.
+    unsolved: whether `5x < 125` may stand for `x < 25`. Turn it off for tasks that ask to solve an inequality: there it
+    pays for the question said again.
     decimals: significant digits with which a decimal, correctly rounded, stands for a number that no decimal can
     express, such as pi or 1/3. Of a double's printout (16 or 17 digits) 15 count. Ours: ten, a pocket calculator's.
     log: the base of \\log without one, "10" or "e".
@@ -52,6 +54,7 @@ class Math:
     bases: Bases = "written"
     thousands: bool = True
     bare_tuples: bool = False
+    unsolved: bool = True
     decimals: int = 10
     log: Log = "10"
     _conventions: Conventions = field(init=False, repr=False, compare=False)
@@ -61,7 +64,7 @@ class Math:
             raise ValueError(f"math: mode is one of {', '.join(get_args(Mode))}, not {self.mode!r}")
         conventions = Conventions(
             self.units, self.percent, self.lists, self.names, self.bases, self.thousands, self.bare_tuples,
-            self.decimals, self.log,
+            self.unsolved, self.decimals, self.log,
         )  # fmt: skip
         object.__setattr__(self, "_conventions", conventions)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-import logging
 import math
 import resource
 from collections.abc import Callable, Mapping
@@ -19,12 +18,11 @@ from typing import Any
 
 from rlvr.records import Task, Verdict
 from rlvr.registry import register
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import LONGEST_ANSWER, SHOWN, error_reason, fingerprint, right, unknown, wrong
 from rlvr.verify.worker import Handler, Worker, WorkerFailed
 
 MEMORY = 8 << 30  # bytes of addresses; ours: numpy and sympy take two, "a" * 10**11 in an answer must not take all
-
-log = logging.getLogger("rlvr.verify")
 
 
 @register("verifier", "reasoning_gym")
@@ -35,15 +33,19 @@ class ReasoningGym:
 
     Score 1 is right; a score between is wrong and pays in proportion (many families give 0.01 for anything at all).
     Reasons: "equal", "partial", "different", "no_answer", "over_limit"; "unparsable": the scorer fails on this answer
-    but not on the gold. `unknown`: "timeout" (over `seconds`), "bad_gold", "verifier_error".
+    but not on the gold. `unknown`: "timeout" (over `seconds`; `most_timeouts` on end stop the run), "bad_gold",
+    "verifier_error".
     """
 
     tag: str = "answer"
     seconds: float = 10.0
+    most_timeouts: int = MOST_TIMEOUTS
     _worker: Worker = field(init=False, repr=False, compare=False)
+    _patience: Patience = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_worker", Worker("rlvr.verify.reasoning_gym:open_scorers", {}))
+        object.__setattr__(self, "_patience", Patience("reasoning_gym", self.seconds, self.most_timeouts))
 
     @property
     def fingerprint(self) -> str:
@@ -63,10 +65,12 @@ class ReasoningGym:
         try:
             told = self._worker.ask(question, self.seconds)
         except TimeoutError:
-            log.warning("task %s: its scorer took over %g s; no verdict", task.id, self.seconds)
+            self._patience.overran(task.id)
             return unknown("timeout", answer)
         except WorkerFailed as error:
+            self._patience.answered()
             return unknown(str(error), answer)
+        self._patience.answered()
         if "failed" in told:
             return wrong("unparsable", answer) if told["gold_passes"] else unknown(told["failed"], answer)
         score = told["score"]

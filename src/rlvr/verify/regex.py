@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import logging
 import re
 from collections import deque
 from collections.abc import Mapping
@@ -18,13 +17,12 @@ from typing import Any
 
 from rlvr.records import Task, Verdict
 from rlvr.registry import register
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.plain import Plain
 from rlvr.verify.verifier import Verifier, fingerprint, unknown, wrong
 from rlvr.verify.worker import Handler, Worker, WorkerFailed
 
 LONGEST_SEARCHED = 1_000_000  # characters; ours: a quarter of a million tokens
-
-log = logging.getLogger("rlvr.verify")
 
 
 @register("verifier", "regex")
@@ -33,8 +31,9 @@ class Regex:
     """Right iff the inner verifier (default `plain`) accepts what the pattern finds.
 
     The answer is the group called `answer`, else the first group, of the last match (`last=False`: the first). Write
-    flags into the pattern: (?s), (?i). A search over `seconds` is `unknown` ("timeout"). Reasons: those of the inner
-    verifier, "no_answer" (no match), "over_limit" (over a million characters), "timeout", "bad_gold".
+    flags into the pattern: (?s), (?i). A search over `seconds` is `unknown` ("timeout"), `most_timeouts` on end stop
+    the run. Reasons: those of the inner verifier, "no_answer" (no match), "over_limit" (over a
+    million characters), "timeout", "bad_gold".
 
     Raises ValueError for a pattern that is none or has no group.
     """
@@ -43,7 +42,9 @@ class Regex:
     last: bool = True
     seconds: float = 2.0  # ours: an honest search takes milliseconds
     inner: Verifier = field(default_factory=Plain)
+    most_timeouts: int = MOST_TIMEOUTS
     _worker: Worker = field(init=False, repr=False, compare=False)
+    _patience: Patience = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -54,6 +55,7 @@ class Regex:
             raise ValueError(f"regex: {self.pattern!r} has no group; put parentheses around the answer")
         settings = {"pattern": self.pattern, "last": self.last}
         object.__setattr__(self, "_worker", Worker("rlvr.verify.regex:open_pattern", settings))
+        object.__setattr__(self, "_patience", Patience(f"regex {self.pattern!r}", self.seconds, self.most_timeouts))
 
     @property
     def fingerprint(self) -> str:
@@ -65,10 +67,12 @@ class Regex:
         try:
             answer = self._worker.ask(json.dumps(text), self.seconds)
         except TimeoutError:
-            log.warning("task %s: the pattern %s took over %g s; no verdict", task.id, self.pattern, self.seconds)
+            self._patience.overran(task.id)
             return unknown("timeout")
         except WorkerFailed as error:
+            self._patience.answered()
             return unknown(str(error))
+        self._patience.answered()
         return wrong("no_answer") if answer is None else self.inner(answer, task)
 
 

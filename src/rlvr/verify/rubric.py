@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
-from rlvr.verify.llm_judge import JudgeFailed, endpoint_of, judge_side_by_side, prompt_text
+from rlvr.verify.llm_judge import JudgeFailed, endpoint_of, judge_side_by_side, patience_of, patient_ask, prompt_text
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, fingerprint, unknown, wrong
 
 FORM = """{"met": [true or false for each criterion, in order], "reason": "one sentence"}
@@ -38,9 +39,12 @@ class Rubric:
     parallel: int = 8
     longest: int = 20_000
     pass_at: float = 1.0
+    most_timeouts: int = MOST_TIMEOUTS
+    _patience: Patience = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         endpoint_of(self)
+        object.__setattr__(self, "_patience", patience_of("rubric", self))
         if not 0 < self.pass_at <= 1:
             raise ValueError(
                 f"rubric: pass_at is the score from which an answer is right, in (0, 1], not {self.pass_at!r}"
@@ -70,7 +74,7 @@ class Rubric:
             return list(said["met"])
 
         try:
-            met = endpoint_of(self).ask(FORM, sections, text, read)
+            met = patient_ask(self, self._patience, FORM, sections, text, task, read)
         except JudgeFailed as error:
             return unknown(f"judge_error: {error}"[:300])
         full = sum(weight for _, weight in criteria if weight > 0)

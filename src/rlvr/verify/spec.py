@@ -1,7 +1,7 @@
 """From what a person writes to a verifier: `numeric(last=True)`, a table of settings, `reward.py:f`, or a function.
 
 The text is parsed, never evaluated: a name, or a name with named settings, each a literal or again a verifier, as in
-`last_box(inner=numeric(relative=1e-6))`.
+`last_box(inner=numeric(relative=1e-6))`. A function inside another verifier is a text: `last_box(inner='path.py:f')`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rlvr.registry import get
@@ -43,7 +44,7 @@ def verifier_from(spec: str | Mapping[str, Any] | Callable[..., Any]) -> Verifie
 
 def _from_text(spec: str) -> Verifier:
     path, found, rest = spec.partition(".py:")
-    if found:
+    if found and ("(" not in path or Path(f"{path}.py").expanduser().is_file()):
         name, opened, settings = rest.partition("(")
         return _build(f"{path}.py:{name.strip()}", _settings(f"f({settings}", spec) if opened else {})
     return _from_node(_parsed(spec, spec), spec)
@@ -55,6 +56,7 @@ def _parsed(text: str, spec: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ValueError(
             f"{spec!r} is no verifier; write a name, or a name with settings: numeric(last=True)"
+            + (", and a function inside another verifier as a text: inner='path.py:f'" if ".py:" in spec else "")
         ) from None
 
 
@@ -96,12 +98,15 @@ def _build(name: str, settings: Mapping[str, Any]) -> Verifier:
     if ".py:" in name:
         return _build("function", {"path": name, **settings})
     make = get("verifier", name)
-    known = list(inspect.signature(make).parameters)
-    for setting in settings:
+    parameters = inspect.signature(make).parameters
+    known = list(parameters)
+    for setting, value in settings.items():
         if setting not in known:
             near = difflib.get_close_matches(setting, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known) or 'none'}"
             raise ValueError(f"verifier {name!r} has no setting {setting!r}; {hint}")
+        if isinstance(value, str) and "Verifier" in str(parameters[setting].annotation):
+            settings = {**settings, setting: verifier_from(value)}
     try:
         return make(**settings)
     except TypeError as error:

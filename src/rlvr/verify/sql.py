@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,13 +20,12 @@ from rlvr.records import Task, Verdict
 from rlvr.registry import register
 from rlvr.sandbox.wire import Tree, tree_of
 from rlvr.verify.blocks import last_block
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import LONGEST_ANSWER, LONGEST_TEXT, VerifierBroken, fingerprint, right, unknown, wrong
 from rlvr.verify.worker import Handler, Worker, WorkerFailed
 
 GREEDY_ROWS = 1000  # rows that differ in floats alone and are matched one by one; ours
 ROOM_MB = 2048  # address space beyond the database's own limit: the interpreter, its libraries, their arenas
-
-log = logging.getLogger("rlvr.verify")
 
 
 @register("verifier", "sql")
@@ -42,8 +40,8 @@ class Sql:
     absolute: sums depend on their order), decimals compare by value. `fenced=False` takes the whole text as the query.
 
     Reasons: "equal", "different", "no_answer", "not_a_query" (anything but one SELECT), "sql_error", "timeout",
-    "over_limit" (rows, or 100 000 characters), "crash" (memory); unknown: "bad_gold: ...". Raises VerifierBroken
-    without duckdb.
+    "over_limit" (rows, or 100 000 characters), "crash" (memory); unknown: "bad_gold: ...". Gold queries that take over
+    `seconds`, `most_timeouts` on end, stop the run. Raises VerifierBroken without duckdb.
     """
 
     order: Literal["gold", "always", "never"] = "gold"
@@ -54,7 +52,9 @@ class Sql:
     seconds: float = 10.0
     memory_mb: int = 512
     fenced: bool = True
+    most_timeouts: int = MOST_TIMEOUTS
     _worker: Worker = field(init=False, repr=False, compare=False)
+    _patience: Patience = field(init=False, repr=False, compare=False)
     _gold: Callable[[str, str], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,15 +64,19 @@ class Sql:
             raise ValueError("sql: seconds, memory_mb and max_rows are above 0, tolerance is in [0, 1)")
         settings = {"memory_mb": self.memory_mb, "max_rows": self.max_rows}
         object.__setattr__(self, "_worker", Worker("rlvr.verify.sql:open_database", settings))
+        object.__setattr__(self, "_patience", Patience("sql: a gold query", self.seconds, self.most_timeouts))
         object.__setattr__(self, "_gold", lru_cache(256)(self._run))
 
     @property
     def fingerprint(self) -> str:
         return fingerprint("sql", self)
 
-    def __call__(self, text: str, task: Task) -> Verdict:
+    def prepare(self) -> None:
         if importlib.util.find_spec("duckdb") is None:
             raise VerifierBroken("the verifier sql needs DuckDB: pip install 'rlvr[sql]'")
+
+    def __call__(self, text: str, task: Task) -> Verdict:
+        self.prepare()
         setup = task.meta.get("setup", "")
         if not (isinstance(task.answer, str) and task.answer.strip() and isinstance(setup, str)):
             return unknown("bad_gold: the answer is a query and meta['setup'] the SQL that makes its tables")
@@ -85,9 +89,14 @@ class Sql:
             return wrong("over_limit", query)
         try:
             gold = self._gold(setup, task.answer)
-        except (TimeoutError, WorkerFailed) as error:
-            log.warning("task %s: the gold query gave no result: %s", task.id, error or "timeout")
-            return unknown(f"bad_gold: {error or 'timeout'}"[:300])
+        except TimeoutError:
+            self._patience.overran(task.id)
+            return unknown("bad_gold: timeout")
+        except WorkerFailed as error:
+            self._patience.answered()
+            self._patience.heard.failed("failed", f"task {task.id}: the gold query gave no result: {error}")
+            return unknown(f"bad_gold: {error}"[:300])
+        self._patience.answered()
         if "fault" in gold:
             return unknown(f"bad_gold: {gold['fault']}: {gold['detail']}"[:300])
         try:

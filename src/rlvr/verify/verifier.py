@@ -5,7 +5,8 @@ of the submission is `wrong`, a fault of the gold or of the verifier is `unknown
 it says, a verifier answers in bounded time, by linear scans over bounded pieces, or in a worker that can be killed.
 
 A verifier may also have `judge_many(items) -> list[Verdict]`, items being (Rollout or text, Task) pairs; `judge` then
-calls it once for a whole batch.
+calls it once for a whole batch. And `prepare()`, which starts what it needs and raises VerifierBroken where it can
+never work; it is called before a run costs anything.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from numbers import Integral, Rational, Real
 from typing import Any, Protocol
@@ -41,6 +42,15 @@ class Verifier(Protocol):
 
 class VerifierBroken(RuntimeError):
     """The verifier cannot work at all: the run stops. The sentence says what to do."""
+
+
+def make_ready(verifier: Any) -> None:
+    """Prepare a verifier and those inside it. Raises VerifierBroken where one can never work."""
+    for f in fields(verifier) if is_dataclass(verifier) else ():
+        if hasattr(inner := getattr(verifier, f.name), "fingerprint"):
+            make_ready(inner)
+    if prepare := getattr(verifier, "prepare", None):
+        prepare()
 
 
 def fingerprint(name: str, verifier: Any) -> str:
@@ -91,12 +101,15 @@ def gold_text(task: Task) -> str | None:
 
 _WRAPPINGS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"), ("**", "**"), ("`", "`"))
 _TYPOGRAPHY = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})  # U+2212 is the minus sign
-_LOOSE_SPACE = re.compile(r" ?([,;:()\[\]{}=+*/^<>|-]) ?")
+_CLOSINGS = frozenset(closed[-1] for _, closed in _WRAPPINGS) | {"."}
+_LOOSE_SPACE = re.compile(r" (?=[,;:()\[\]{}=+*/^<>|-])|(?<=[,;:()\[\]{}=+*/^<>|-]) ")
 
 
 def unwrap(text: str) -> str:
     """Without the space, mathematics or emphasis marks around it, and without a final full stop."""
     text = text.strip()
+    if text[-1:] not in _CLOSINGS:
+        return text  # the usual case
     for _ in range(8):  # "**$7$.**" needs three rounds
         before = text
         for opened, closed in _WRAPPINGS:
@@ -112,4 +125,8 @@ def unwrap(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """For comparing as text: unwrapped, one kind of minus and of space, no space around punctuation."""
-    return _LOOSE_SPACE.sub(r"\1", " ".join(unwrap(text).translate(_TYPOGRAPHY).split()))
+    text = unwrap(text)
+    if not text.isascii():
+        text = text.translate(_TYPOGRAPHY)
+    text = " ".join(text.split())
+    return _LOOSE_SPACE.sub("", text) if " " in text else text

@@ -1,9 +1,9 @@
 """A process of its own that answers questions and can be killed: where user functions and user patterns run.
 
 The trainer holds a `Worker`; the process is a fresh interpreter running this module, never a fork of the trainer.
-Both sides exchange length-prefixed JSON over private pipes, never pickle. What the function prints goes to standard
-error. An answer that comes too late, or a process that dies, costs that one question: the next one starts a new
-process.
+Both sides exchange length-prefixed JSON over private pipes, never pickle. Of what the process prints the first lines
+are shown (`heard`). An answer that comes too late, or a process that dies, costs that one question: the next one starts
+a new process.
 
 Question: JSON text. Answer: {"ok": value}, {"error": reason} (the handler failed), {"broken": sentence} (it cannot be
 built).
@@ -26,6 +26,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+from rlvr.verify.heard import Heard, listen
 from rlvr.verify.verifier import VerifierBroken, error_reason
 
 START_SECONDS = 120.0  # to import what the user's file imports; torch alone may take twenty on a cold disk
@@ -49,6 +50,7 @@ class Worker:
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._hello: Any = None
+        self._heard = Heard(self._who())
         self._finalizer: weakref.finalize | None = None
 
     def start(self) -> Any:
@@ -59,9 +61,13 @@ class Worker:
                     [sys.executable, "-m", "rlvr.verify.worker", self.handler],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                     start_new_session=True,  # Ctrl-C is the trainer's; and grandchildren die with the group
                 )
                 self._finalizer = weakref.finalize(self, _kill, self._process, os.getpid())
+                assert self._process.stderr is not None
+                its_output = os.dup(self._process.stderr.fileno())
+                threading.Thread(target=listen, args=(its_output, self._heard), daemon=True).start()
                 try:
                     self._hello = self._exchange(json.dumps(self.settings), START_SECONDS)
                 except TimeoutError:
@@ -122,7 +128,7 @@ def _kill(process: subprocess.Popen[bytes], owner: int) -> None:
     except ProcessLookupError:
         process.kill()
     process.wait()
-    for pipe in (process.stdin, process.stdout):
+    for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             try:
                 pipe.close()
@@ -167,8 +173,10 @@ def serve(handler: str) -> None:
     try:
         hello, answer = getattr(importlib.import_module(module), name)(_receive(source))
     except (Exception, SystemExit) as error:
-        traceback.print_exc()
-        _send(sink, {"broken": f"{type(error).__name__}: {error}"})
+        if os.environ.get("RLVR_DEBUG"):
+            traceback.print_exc()
+        kind = "" if type(error).__module__.startswith("rlvr.") else f"{type(error).__name__}: "
+        _send(sink, {"broken": f"{kind}{error}"})
         return
     _send(sink, {"ok": hello})
     while (question := _receive(source)) is not None:

@@ -167,7 +167,7 @@
     const box = el("details", "rollout"), summary = el("summary");
     const said = [r.reason, r.status !== "finished" ? r.status : "", r.source !== "fresh" ? r.source : ""].filter(Boolean).join(", ");
     summary.append(el("span", "verdict " + r.verdict, r.verdict), el("span", "", "reward " + num(r.reward)));
-    const got = el("span", "", r.extracted === null ? "no answer" : "got ");
+    const got = el("span", "", r.extracted === null ? "" : "got ");  // a function need not say what it took
     if (r.extracted !== null) got.append(el("code", "model", r.extracted));
     summary.append(got, el("span", "soft", said), el("span", "soft", r.length + " tokens"));
     for (const [name, value] of Object.entries(r.parts)) summary.append(el("span", "soft", `${name} ${num(value)}`));

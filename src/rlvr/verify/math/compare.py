@@ -75,6 +75,8 @@ class Comparison:
             if isinstance(x, Labelled):
                 return self._labelled(x, y)
         for x, y in ((a, b), (b, a)):
+            if isinstance(x, RealSet) and (asked := _inequalities(y)):
+                return self._unsolved(x, asked)
             if isinstance(x, RealSet | SetOp):
                 return self._real_sets(x, y)
         for x, y in ((a, b), (b, a)):
@@ -100,6 +102,18 @@ class Comparison:
         if isinstance(a, Quantity) or isinstance(b, Quantity):
             return self._quantities(a, b)
         return False
+
+    # Inequalities
+
+    def _unsolved(self, solved: RealSet, asked: list[Inequality]) -> bool:
+        """`x < 25` beside `5x < 125`, `1 < x <= 3` beside `2 < 2x <= 6`: the same up to positive factors."""
+        if not self.conventions.unsolved or len(solved.parts) != 1 or not solved.name:
+            return False
+        part, variable = solved.parts[0], Var(solved.name)
+        ends = [Inequality(part.low, "<=" if part.low_in else "<", variable)] if not infinite(part.low) else []
+        if not infinite(part.high):
+            ends.append(Inequality(variable, "<=" if part.high_in else "<", part.high))
+        return len(ends) == len(asked) and self._matched(list[Node](ends), list[Node](asked))
 
     # Scalars
 
@@ -316,6 +330,13 @@ def _parts(node: Node) -> list[Node] | None:
             return None
         return [Num(n) for n in node.fields[:2]]
     return [node, Num(1)] if type(node) in SCALARS else None
+
+
+def _inequalities(node: Node) -> list[Inequality]:
+    """Of a node that is nothing but inequalities between formulas."""
+    items = node.items if isinstance(node, Many) else (node,)
+    found = [item for item in items if isinstance(item, Inequality)]
+    return found if len(found) == len(items) else []
 
 
 def _difference(relation: Equation | Inequality) -> Node:

@@ -24,6 +24,7 @@ class Conventions:
     bases: Bases = "written"
     thousands: bool = True
     bare_tuples: bool = False
+    unsolved: bool = True
     decimals: int = 10
     log: Log = "10"
 

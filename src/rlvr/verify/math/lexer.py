@@ -15,6 +15,9 @@ _MONEY_DOLLAR = re.compile(r"(?<!\\)\$(?= ?[-+]?[0-9.])|(?<=[0-9])(?<!\\)\$")
 _ORDINAL = re.compile(
     r"(?<=[0-9])(?:\^?\{?\\(?:text|mathrm)\{(?:st|nd|rd|th)\}\}?|\^\{(?:st|nd|rd|th)\}|(?:st|nd|rd|th)\b)"
 )
+_BACKSLASHES = re.compile(r"\\+")
+_DOUBLED = re.compile(r"\\\\[A-Za-z]{2}")
+_GLUED = re.compile(r"q?quad")
 _STYLE = re.compile(r"\\(?:display|text)style(?![A-Za-z])")
 _TRAILING = " \t\r\n.,;:~\\"  # punctuation, spacing and row breaks
 
@@ -34,6 +37,7 @@ _PATTERN = rf"""(?P<space>\s+|~|\\[ ,:;!>\n]|\\(?:left|right)\s*\.)
 _OUTSIDE = re.compile(_PATTERN.replace("GROUPS", _GROUP.format("|,")), re.VERBOSE | re.DOTALL)
 _INSIDE = re.compile(_PATTERN.replace("GROUPS", _GROUP.format("")), re.VERBOSE | re.DOTALL)  # brackets
 _NO_EXPONENT = re.compile(r"[0-9]+")
+_MIXED = re.compile(r"[0-9]+ ([1-9][0-9]{2})\s?/\s?([0-9]{3,9})(?![0-9])")
 _TIMES_TEN = re.compile(r"\s*10\s*\^")
 _SEPARATORS = re.compile(r"\{,\}|,\\!\ ?|\\[,:;!]|,|\ ")
 _BRACKETS = {"(": 1, "[": 1, "{{": 1, "langle": 1, ")": -1, "]": -1, "}}": -1, "rangle": -1}
@@ -46,6 +50,8 @@ def normal_form(text: str) -> str:
     """
     if len(text) > LONGEST:
         raise OverLimit(f"over {LONGEST} characters")
+    if "\\\\" in text:
+        text = _once_escaped(text)
     text = unwrap(text)
     styled = _STYLE.match(text)
     if styled:
@@ -61,6 +67,13 @@ def normal_form(text: str) -> str:
             text = _MONEY_DOLLAR.sub(r"\\$", text)
         text = _BARE_DOLLAR.sub(" ", text)
     return text.strip().rstrip(_TRAILING)
+
+
+def _once_escaped(text: str) -> str:
+    """Without the second backslash of every pair, where all stand in pairs, as when escapes were written twice."""
+    if _DOUBLED.search(text) and all(len(run) % 2 == 0 for run in _BACKSLASHES.findall(text)):
+        return text.replace("\\\\", "\\")
+    return text
 
 
 def tokens(text: str, thousands: bool = True) -> list[Token]:
@@ -91,6 +104,9 @@ def tokens(text: str, thousands: bool = True) -> list[Token]:
         elif group == "m":
             name = found["m"]
             if name not in COMMANDS:
+                if glued := _GLUED.match(name):  # \quadx
+                    at = found.start() + 1 + glued.end()
+                    continue
                 raise Fault("unparsable", f"\\{name} is not known")
             token = COMMANDS[name]
             if token is not None:
@@ -117,6 +133,9 @@ def _number(text: str, found: re.Match[str], out: list[Token]) -> int:
     """Append the number that was found, or its first part where the rest is something else; where it ends."""
     raw = found["n"]
     if not raw.isdigit():
+        if " " in raw and (mixed := _MIXED.match(text, found.start())) and int(mixed[1]) < int(mixed[2]):
+            found = _NO_EXPONENT.match(text, found.start())  # type: ignore[assignment]  # 5 427/500 is 5 and a part
+            raw = found[0]
         if ("e" in raw or "E" in raw) and ("+" in raw or "-" in raw) and "." not in raw and raw[0] != "1":
             found = _NO_EXPONENT.match(text, found.start())  # type: ignore[assignment]  # 2e-3 is two e less three
             raw = found[0]

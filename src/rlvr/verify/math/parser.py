@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from rlvr.verify.math import brackets, functions, literals
 from rlvr.verify.math.functions import STARTS
 from rlvr.verify.math.lexicon import Token
-from rlvr.verify.math.limits import DEEPEST, Fault, OverLimit
+from rlvr.verify.math.limits import DEEPEST, LARGEST_LIST, Fault, OverLimit
 from rlvr.verify.math.measure import entry
 from rlvr.verify.math.nodes import (
     SCALARS,
@@ -31,11 +31,14 @@ from rlvr.verify.math.nodes import (
     Ratio,
     RealSet,
     Relation,
+    Set,
     SetOp,
     Sign,
     Text,
+    Tuple,
     Var,
     add,
+    exact,
     factorial,
     multiply,
     negate,
@@ -43,6 +46,8 @@ from rlvr.verify.math.nodes import (
 )
 from rlvr.verify.math.units import SINGLE_LETTERS
 
+_SETS = frozenset([Tuple, Set, SetOp])
+_SETS_OPEN = frozenset(["(", "[", "]", "{", "{{"])
 SIGNS = frozenset(["=", "~", "!=", "<", "<=", ">", ">=", "in"])
 
 ATOMS = {
@@ -134,8 +139,8 @@ class Parser:
 
     def union(self) -> Node:
         left = self.ratio()
-        while self.kind in ("cup", "cap", "setminus"):
-            sign = self.kind
+        while self.kind in ("cup", "cap", "setminus") or self._joins(left):
+            sign = "cup" if self.kind == "v" else self.kind
             self.at += 1
             right = self.ratio()
             if isinstance(left, SetOp) and left.name == sign and sign != "setminus":
@@ -144,6 +149,10 @@ class Parser:
                 left = SetOp(sign, (left, right))
                 self._deeper()
         return left
+
+    def _joins(self, left: Node) -> bool:
+        """Whether a capital U follows that stands between two sets: [1, 2) U (3, 4]."""
+        return self.tokens[self.at] == ("v", "U") and type(left) in _SETS and self.ahead(1).kind in _SETS_OPEN
 
     def ratio(self) -> Node:
         first = entry(self)
@@ -199,6 +208,8 @@ class Parser:
                 self._deeper()
                 tops = [Call("mod", (self.scalar(multiply(tops, bottoms)), self._signed_factor()))]
                 bottoms = []
+            elif kind == "v" and self._joins(tops[-1]):
+                break
             elif kind in STARTS or (kind == "|" and not self.bars) or self._clings(tops[-1]):
                 tops.append(self.factor())
             else:
@@ -208,9 +219,8 @@ class Parser:
         matrices = [t for t in tops if type(t) is Matrix]
         if matrices:
             others = [self.scalar(t) for t in tops if type(t) is not Matrix]
-            if len(matrices) > 1:
-                raise Fault("unparsable", "matrices are not multiplied here")
-            return _scaled(matrices[0], multiply(others or [Num(1)], bottoms))
+            matrix = matrices[0] if len(matrices) == 1 else _multiplied(*matrices)
+            return _scaled(matrix, multiply(others or [Num(1)], bottoms)) if others or bottoms else matrix
         for node in (*tops, *bottoms):
             self.scalar(node)
         return multiply(tops, bottoms)
@@ -303,6 +313,19 @@ class Parser:
 
 def _scaled(matrix: Matrix, by: Node) -> Matrix:
     return Matrix(tuple(tuple(multiply([by, cell], []) for cell in row) for row in matrix.rows))
+
+
+def _multiplied(a: Matrix, b: Matrix, *more: Matrix) -> Matrix:
+    """The product of two matrices of numbers; of formulas it could grow beyond all bounds."""
+    rows, columns = a.rows, list(zip(*b.rows))
+    cells = [exact(cell) for row in (*a.rows, *b.rows) for cell in row]
+    if more or None in cells or len(rows) * len(columns) * len(b.rows) > LARGEST_LIST:
+        raise Fault("unparsable", "only two small matrices of numbers are multiplied")
+    if len(rows[0]) != len(b.rows):
+        raise Fault("unparsable", "matrices of these shapes cannot be multiplied")
+    return Matrix(
+        tuple(tuple(add([multiply([x, y], []) for x, y in zip(row, column)]) for column in columns) for row in rows)
+    )
 
 
 def _added(matrices: Sequence[Matrix]) -> Matrix:

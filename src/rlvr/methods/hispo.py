@@ -1,0 +1,196 @@
+"""HISPO, hierarchical importance sampling: ratio, clip and credit by segments that end where the policy was unsure.
+
+    e_t  = a H_t + (1 - a) e_(t-1),  e_1 = H_1        H_t entropy at rollout time
+    ends   inner t with e_t >= the row's q-quantile of inner e, e_t >= e_(t-1), e_t > e_(t+1), e_t the largest within
+           D // 2 tokens; from the left, at most one in any D + 1 tokens. The row's last token ends a segment too.
+    w_k  = softmax over the row's segments k of (mean of H over S_k)                 S_k the segment's tokens
+    s_k  = exp(mean over S_k of logp_t - old_logp_t)
+    loss = mean over rows of sum over k of -|S_k| min(s_k A_k, clip(s_k, 1 - clip_low, 1 + clip_high) A_k)
+           A_k = w_k / max(|S_k|, floor) * (mean of A_t over S_k)
+
+In the batch's terms: `hispo/start`, a ratio at its level, a token weight w_k / max(|S_k|, floor), and rows that are
+summed up. The weights of a row add up to 1, less what `floor` takes from short segments.
+
+Source: arXiv 2609.15471; a = 0.1, q = 0.6, D = 64, floor = 16 are its appendix's. It names no clip bounds: the stack's
+hold. Ours: linear quantile, D // 2 as half-width (the text says "centred"), and the mean of advantages that differ
+within a segment. For answers of some forty tokens: a = 0.3, D = 8, floor = 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from rlvr.batch import Batch, Tally
+from rlvr.loss.bounds import prefer_bounds
+from rlvr.loss.ratio import Ratio
+from rlvr.loss.reduction import RowSum
+from rlvr.method import Method
+from rlvr.registry import register
+from rlvr.streams import declare
+
+fills = ("derive", "reshape", "token_weight", "ratio", "bounds", "reduction")
+paper = "Hierarchical Importance-Sampling Policy Optimization, arXiv 2609.15471"
+# Without peaks a row is one segment, with GSPO's ratio; a floor of 1 takes nothing from it.
+neutral = {
+    "settings": {"floor": 1},
+    "input": "flat_entropy",
+    "equals": "gspo(clip_low=0.2, clip_high=0.2)",
+    "near": {"floor": 16},
+    "exact": False,
+}
+declare("token", "hispo/start", "first token of a segment")
+
+
+def flat_entropy(batch: Batch, policy: Any) -> tuple[Batch, Any]:
+    """Everywhere as unsure as anywhere."""
+    return batch.with_({"entropy": torch.full_like(batch["entropy"], 0.7)}), policy
+
+
+@dataclass(frozen=True)
+class EntropySegments:
+    """Segments as above. Gives hispo/start [N] bool. Raises ValueError where an entropy is not a number."""
+
+    smoothing: float = 0.1
+    quantile: float = 0.6
+    window: int = 64
+    needs: ClassVar = ("entropy",)
+    gives: ClassVar = ("hispo/start",)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.smoothing <= 1:
+            raise ValueError(f"smoothing is the weight of the newest entropy, in (0, 1]; got {self.smoothing}")
+        if not 0 <= self.quantile <= 1:
+            raise ValueError(f"quantile lies in [0, 1], got {self.quantile}")
+        if self.window < 1:
+            raise ValueError(f"window counts tokens, at least 1; got {self.window}")
+
+    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+        start = _row_starts(batch)
+        for t in self.ends(batch):
+            start[t + 1] = True
+        return {"hispo/start": start}
+
+    def ends(self, batch: Batch) -> list[int]:
+        """Tokens that end a segment inside a row, in order."""
+        entropy = batch["entropy"]
+        if bool(torch.isnan(entropy).any()):
+            ids = batch["id"][torch.unique(batch.row[torch.isnan(entropy)])].tolist()
+            raise ValueError(f"the entropy is not a number on rows {ids[:20]}")
+        # Counted from the row's first entropy, a flat row stays exactly flat: no rounding that could look like a peak.
+        from_first = (
+            entropy - batch.spread(entropy[batch.first.clamp(max=len(entropy) - 1)]) if len(entropy) else entropy
+        )
+        e = batch.scan(self.smoothing * from_first, 1 - self.smoothing)
+        inner = ~_row_starts(batch)
+        inner[(batch.length.cumsum(0) - 1)[batch.length > 0]] = False
+        cutoff = batch.spread(batch.row_quantile(e, self.quantile, inner))
+        peak = inner & (e >= cutoff) & (e >= batch.shift(e, -1, torch.inf)) & (e > batch.shift(e, 1, torch.inf))
+        half = self.window // 2
+        peak &= e >= torch.maximum(_reach(batch, e, half, 1), _reach(batch, e, half, -1))
+        at = peak.nonzero()[:, 0]
+        kept: list[int] = []
+        before = (-1, 0)
+        for t, row in zip(at.tolist(), batch.row[at].tolist()):
+            if before[0] != row or t - before[1] > self.window:
+                kept.append(t)
+                before = (row, t)
+        return kept
+
+    def tell(self, batch: Batch) -> dict[str, Tally]:
+        start = batch["hispo/start"]
+        return {
+            "hispo/segments": Tally.mean(batch.row_sum(start), batch.length > 0),
+            "hispo/segment_length": Tally(float(len(start)), start.sum()),
+        }
+
+
+def _row_starts(batch: Batch) -> Tensor:
+    start = torch.zeros_like(batch.row, dtype=torch.bool)
+    start[batch.first[batch.length > 0]] = True
+    return start
+
+
+def _reach(batch: Batch, x: Tensor, n: int, way: int) -> Tensor:
+    """[N] the largest x among a token and the n after it (way -1: before it) in its row."""
+    size = 1
+    while size <= n:
+        step = min(size, n + 1 - size)
+        x = torch.maximum(x, batch.shift(x, way * step, -torch.inf))
+        size += step
+    return x
+
+
+@dataclass(frozen=True)
+class Saliency:
+    """w_k / max(|S_k|, floor). Returns token_weight [N]."""
+
+    floor: int = 16
+    needs: ClassVar = ("entropy", "hispo/start")
+
+    def __post_init__(self) -> None:
+        if self.floor < 1:
+            raise ValueError(f"floor is the fewest tokens that a segment counts as, at least 1; got {self.floor}")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        start = batch["hispo/start"]
+        size = torch.bincount(start.cumsum(0))[start.cumsum(0)]
+        return self.shares(batch) / size.clamp(min=self.floor)
+
+    def shares(self, batch: Batch) -> Tensor:
+        """[N] w_k of each token's segment."""
+        start = batch["hispo/start"]
+        mean = batch.segment_mean(batch["entropy"], start)
+        top = torch.full((len(batch),), -torch.inf, dtype=mean.dtype, device=mean.device)
+        e = (mean - batch.spread(top.scatter_reduce(0, batch.row, mean, "amax"))).exp()
+        return e / batch.spread(batch.row_sum(torch.where(start, e, 0.0)))
+
+    def tell(self, batch: Batch) -> dict[str, Tally]:
+        share, busy = self.shares(batch), batch.length > 0
+        surprise = torch.where(batch["hispo/start"], -torch.xlogy(share, share), 0.0)
+        return {
+            "hispo/share_entropy": Tally.mean(batch.row_sum(surprise), busy),
+            "hispo/mass": Tally.mean(batch.row_sum(self(batch)), busy),
+        }
+
+
+@dataclass(frozen=True)
+class SegmentMean:
+    """A_t averaged over its segment: what is clipped together is worth one thing. Returns advantage [N]."""
+
+    needs: ClassVar = ("advantage", "hispo/start")
+    rank: ClassVar = 9  # when everybody else has said what a token is worth
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return batch.segment_mean(batch["advantage"], batch["hispo/start"])
+
+
+@register("method")
+def hispo(
+    method: Method,
+    smoothing: float = 0.1,
+    quantile: float = 0.6,
+    window: int = 64,
+    floor: int = 16,
+    clip_low: float | None = None,
+    clip_high: float | None = None,
+) -> Method:
+    """Importance ratios, clipping and credit by segments that are cut at peaks of entropy.
+
+    smoothing: weight of the newest entropy in the running mean. quantile: a peak is at least this high in its row.
+    window: tokens within which one peak counts. floor: the fewest tokens that a segment counts as.
+    clip_low, clip_high: bounds of a segment's ratio, which moves less than a token's; None: the stack's.
+    """
+    method = method.firm(
+        "hispo",
+        derive=EntropySegments(smoothing, quantile, window),
+        reshape=SegmentMean(),
+        token_weight=Saliency(floor),
+        ratio=Ratio("hispo/start"),
+    ).prefer("hispo", reduction=RowSum())
+    if clip_low is None and clip_high is None:
+        return method
+    return prefer_bounds(method, "hispo", (clip_low, 0.2), (clip_high, 0.2))
