@@ -54,7 +54,7 @@ class Chains:
         return torch.where(length > 0, at, self.lengths)
 
     def prefixes(self, rows: Tensor, size: Tensor) -> Tensor:
-        """[B] for each of these rows the first of them, an index into `rows`, that begins with the same `size` [B] ids."""
+        """[B] for each of these rows the first of them, an index into `rows`, with the same first `size` [B] ids."""
         n, device = len(rows), rows.device
         row = torch.repeat_interleave(torch.arange(n, device=device), size)
         place = torch.arange(len(row), device=device) - (size.cumsum(0) - size)[row]
