@@ -22,6 +22,7 @@ from shared import LOADS, about, median, read, tasks_of, write
 
 from rlvr import registry
 from rlvr.plan import Running
+from rlvr.rollout.parallel import Parallel
 from rlvr.stacking import build_method
 
 LOAD = {**LOADS["nano"], "updates": 2}
@@ -113,6 +114,7 @@ def measured(name: str, steps: int) -> dict[str, Any]:
     return {
         "stack": "+".join(p for p in build_method(name).papers),
         **{key: median([c[key] for c in warm]) for key in warm[0]},
+        "samples": isinstance(running.stack.one("rollout"), Parallel),
         "passes": sorted({*early, *late, *trained}),
     }
 

@@ -249,6 +249,41 @@ MUTANTS = [
         'mean = -batch.segment_mean(batch["entropy"], start)',
         "tests/test_hispo.py::test_the_loss_equals_the_papers_sum_over_segments",
     ),
+    Mutant(
+        "bpo weight",
+        "methods/bpo.py",
+        "return (eps - torch.expm1(mu)) / (eps - torch.expm1(logp))",
+        "return (eps - torch.expm1(logp)) / (eps - torch.expm1(mu))",
+        "tests/test_bpo.py::test_weights_by_hand",
+    ),
+    Mutant(
+        "bpo loss",
+        "methods/bpo.py",
+        "loss = -kept * w.clamp(max=cap) * now.logp",
+        "loss = kept * w.clamp(max=cap) * now.logp",
+        "tests/test_bpo.py::test_off_policy_gradients_are_the_formula_row_by_row",
+    ),
+    Mutant(
+        "thinkprior order",
+        "select/learnability.py",
+        "key=lambda id: -worth[id]",
+        "key=lambda id: worth[id]",
+        "tests/test_thinkprior.py::test_the_tasks_nearest_to_half_come_first",
+    ),
+    Mutant(
+        "thinkprior outcomes",
+        "select/learnability.py",
+        "return a + right, b + known - right",
+        "return a - right, b - known + right",
+        "tests/test_thinkprior.py::test_prior_and_outcomes_by_hand",
+    ),
+    Mutant(
+        "thinkprior anchor",
+        "select/learnability.py",
+        "return strength * share, strength * (1 - share)",
+        "return strength * (1 - share), strength * share",
+        "tests/test_thinkprior.py::test_prior_and_outcomes_by_hand",
+    ),
 ]
 
 

@@ -238,8 +238,8 @@ def test_it_tells_the_bounds_of_right_answers_that_teach() -> None:
 
 def test_on_the_toy_bounds_spread_the_clip_acts_and_equal_bounds_give_grpo() -> None:
     toy = toy_step("gapo")
-    assert toy.told["gapo/high_std"] > 0.05
+    assert toy.told["gapo/high_std"] > 0.01
     assert toy.told["policy/clip_frac"] > 0.01
-    mine, base = toy.gradients("gapo(high_max=0.6,std=True)"), toy.gradients("grpo")
+    mine, base = toy.gradients("gapo(std=True)"), toy.gradients("grpo")
     assert int((mine.logp != base.logp).sum()) > 10
     assert toy.gradients("gapo(low=0.2,high_max=0.2,std=True)").same_bits(base)

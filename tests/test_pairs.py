@@ -8,18 +8,25 @@ import pytest
 from rlvr.pairs import stack_pairs, table
 
 # What two papers both define, or one needs and the other takes away: refused, with a sentence that names this.
-ADVANTAGE = ("dr_grpo", "rloo", "reinforce_pp", "ppo")  # each defines the advantage
-LOSS = ("cispo", "rejection", "dpo")  # each defines another loss (sft has rejection's)
+ADVANTAGE = ("dr_grpo", "rloo", "reinforce_pp", "ppo", "signbalance")  # each defines the advantage
+LOSS = ("cispo", "rejection", "dpo", "bpo")  # each defines another loss (sft has rejection's)
 NO_ADVANTAGE = ("sft", "rejection", "dpo")  # their losses read neither advantage nor ratio
 REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     **{frozenset(p): "both define the advantage" for p in itertools.combinations(ADVANTAGE, 2)},
     **{frozenset(p): "both define the loss" for p in itertools.combinations(LOSS, 2)},
     **{frozenset((a, b)): "nothing in this stack reads it" for a in ADVANTAGE for b in NO_ADVANTAGE},
-    **{frozenset(("gspo", b)): "nothing in this stack reads it" for b in NO_ADVANTAGE},
+    **{frozenset((a, b)): "nothing in this stack reads it" for a in ("gspo", "gapo", "hispo") for b in NO_ADVANTAGE},
+    **{frozenset(("bpo", b)): f"{b} sets ratio" for b in ("gspo", "hispo")},  # its weight stands where a ratio would
+    frozenset(("gspo", "hispo")): "both define the ratio",
     frozenset(("sft", "cispo")): "both define the loss",
+    frozenset(("sft", "bpo")): "both define the loss",
     frozenset(("sft", "dpo")): "both define the",  # loss and rollout
     frozenset(("dr_grpo", "dpo")): "both define the reduction",
     frozenset(("tis", "mis")): "both correct for the sampler",
+    frozenset(("tis", "bpo")): "both correct for the sampler",
+    frozenset(("mis", "bpo")): "both correct for the sampler",
+    frozenset(("dapo", "signbalance")): "it asks the verdict",  # its overlong part would be lost
+    frozenset(("err_plus", "signbalance")): "it asks the verdict",
     frozenset(("tis", "dpo")): "a preference is one number a pair",
     frozenset(("mis", "dpo")): "a preference is one number a pair",
     frozenset(("gmts", "dpo")): "a preference is one number a pair",
@@ -29,8 +36,8 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("dapo", "rejection")): "dapo sets reward",
 }
 KNOWN = {
-    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "tis", "mis", "gmts", "err_plus", "dapo", "kl", "entropy_bonus",
-    "mask_truncated"
+    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "gapo", "hispo", "tis", "mis", "gmts", "err_plus", "thinkprior", "dapo",
+    "kl", "entropy_bonus", "mask_truncated"
 }  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def test_gradients_on_policy_are_the_advantages_over_the_tokens() -> None:
 
 
 def test_on_the_toy_pushes_are_another_share_than_grpos_and_half_right_groups_learn_alike() -> None:
-    toy = toy_step("signbalance")
+    toy = toy_step("signbalance", prompts_per_step=16)
     assert toy.told["policy/clip_frac"] > 0.01
     assert abs(math.log(toy.told["signbalance/ratio"])) > 0.2
     mine, base = toy.gradients("signbalance"), toy.gradients("grpo(eps=0.0)")

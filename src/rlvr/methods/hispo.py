@@ -13,7 +13,7 @@ summed up. The weights of a row add up to 1, less what `floor` takes from short 
 
 Source: arXiv 2609.15471; a = 0.1, q = 0.6, D = 64, floor = 16 are its appendix's. It names no clip bounds: the stack's
 hold. Ours: linear quantile, D // 2 as half-width (the text says "centred"), and the mean of advantages that differ
-within a segment. For answers of some forty tokens: a = 0.3, D = 8, floor = 2.
+within a segment. For answers of thirty tokens see recipes/methods/hispo.toml.
 """
 
 from __future__ import annotations
