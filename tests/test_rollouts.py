@@ -14,7 +14,7 @@ from rlvr.engine.load import ModelError
 from rlvr.folder import FolderTaken
 from rlvr.recipe import Recipe, load_recipe, make_recipe
 from rlvr.report.store import read_rows, rollout_files
-from rlvr.rollouts import NoRollouts, read_table, resume, sample
+from rlvr.rollouts import NoRollouts, resume, sample
 
 SETS = ["threads=1", "eval.problems=6", "tasks.n=60"]
 
@@ -33,6 +33,10 @@ def texts(folder: Path) -> list[tuple[str, str, str]]:
     return [(r.task, r.response, r.verdict) for file in rollout_files(folder).values() for r in read_rows(file)]
 
 
+def lines_of(folder: Path) -> list[dict]:  # type: ignore[type-arg]
+    return [json.loads(line) for line in (folder / "tasks.jsonl").read_text().splitlines()]
+
+
 def stop_after(files: int):  # type: ignore[no-untyped-def]
     asked = iter([False] * files + [True])
     return lambda: next(asked)
@@ -42,7 +46,7 @@ def test_the_table_counts_what_the_files_hold(tmp_path: Path, recipe: Recipe) ->
     done = sample(recipe, tmp_path / "r", answers=3, tasks=10)
     assert done.done
     assert list(rollout_files(tmp_path / "r")) == [1, 2, 3]
-    lines = [line for _, line in read_table(tmp_path / "r")]
+    lines = lines_of(tmp_path / "r")
     assert lines == list(done.lines)
     assert len({line["task"] for line in lines}) == 10
     of_task: dict[str, list[bool]] = {}
@@ -91,7 +95,7 @@ def test_a_kill_leaves_whole_files_and_half_a_line_is_made_again(tmp_path: Path,
     text = (torn / "tasks.jsonl").read_text()
     (torn / "tasks.jsonl").write_text(text[: len(text) - 200])  # within the second file's lines
     assert resume(load_recipe(torn), torn).lines == whole.lines
-    assert [line for _, line in read_table(torn)] == list(whole.lines)
+    assert lines_of(torn) == list(whole.lines)
     assert texts(torn) == texts(tmp_path / "whole")
 
 
@@ -109,7 +113,7 @@ def test_ctrl_c_twice_within_a_file_keeps_the_files_before(
     monkeypatch.setattr(rollouts, "verified", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sample(recipe, tmp_path / "r", 2, 10)
-    assert len(list(read_table(tmp_path / "r"))) == 4
+    assert len(lines_of(tmp_path / "r")) == 4
     assert list(rollout_files(tmp_path / "r")) == [1]
     monkeypatch.setattr(rollouts, "verified", verify)
     assert resume(load_recipe(tmp_path / "r"), tmp_path / "r").done
@@ -169,14 +173,6 @@ def test_a_folder_is_gone_on_with_only_where_it_is_the_same_work(tmp_path: Path,
     sample(recipe, tmp_path / "r", 1, 8, asked_to_stop=stop_after(1))
     with pytest.raises(NoRollouts, match="is of other tasks than its recipe has now"):
         resume(load_recipe("quickstart", [*SETS, "tasks.seed=9"]), tmp_path / "r")
-
-
-def test_a_table_that_cannot_be_read_names_file_and_line(tmp_path: Path) -> None:
-    with pytest.raises(NoRollouts, match="make one with: rlvr rollout"):
-        list(read_table(tmp_path / "none"))
-    (tmp_path / "t.jsonl").write_text('{"task": "a"}\n\n[1]\n')
-    with pytest.raises(NoRollouts, match=r"t\.jsonl, line 3"):
-        list(read_table(tmp_path / "t.jsonl"))
 
 
 # ---- the command -----------------------------------------------------------------------------------------

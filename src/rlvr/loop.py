@@ -123,6 +123,8 @@ class Training:
                 self.engine.refresh("reference")
         self.selector.observe(seen)
         metrics = {**summary(seen, batch, told, clock), **self.plan.told(self.phase)}
+        if len(kept) < self.settings.prompts_per_step:
+            metrics["group/short"] = float(self.settings.prompts_per_step - len(kept))
         self.after_step(step, metrics)
         for sink in self.sinks:
             sink.step(step, metrics)
@@ -147,6 +149,8 @@ class Training:
                 self.judge,
             )
             chosen = self.selector.choose(self.settings.prompts_per_step - len(kept))
+            if not chosen:  # the selector has no further task to refill with
+                break
             tasks = [self.tasks[t.id] for t in chosen]
             with clock("sample"):
                 groups = wait_for(_all(stack.one("rollout")(tasks, self.settings.group_size, world)))

@@ -22,6 +22,9 @@ def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally
         for label in ("right", "wrong", "unknown")
     }
     out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}
+    out["rollouts/sampled"] = len(rows)
+    out["rollouts/silent"] = sum(len(g.rollouts) for g, kind in zip(seen, kinds) if kind != "mixed")
+    out["rollouts/trained"] = 0 if batch is None else len(batch)
     out["length/mean"] = sum(lengths) / len(rows)
     out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)
     if batch is not None:

@@ -468,6 +468,11 @@ def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
         table["verifier"] = thing(table["verifier"])
     if isinstance(table.get("model"), str) and "/" in table["model"]:
         table["model"] = found(table["model"])
+    papers = table.get("papers")
+    for settings in papers.values() if isinstance(papers, dict) else ():
+        for key, value in settings.items() if isinstance(settings, dict) else ():
+            if isinstance(value, str) and ("/" in value or Path(value).suffix):
+                settings[key] = found(value)
     for holder in (table, table.get("eval")):
         if isinstance(holder, dict) and "tasks" in holder:
             source = _source(holder["tasks"])

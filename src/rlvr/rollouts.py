@@ -3,7 +3,7 @@
     recipe.toml                  every setting, defaults included
     rollout.json                 which tasks, how many, and how many answers to each
     rollouts/step-00001.parquet  a row an answer, as a training run writes them; AT_ONCE tasks a file
-    tasks.jsonl                  a line a task, in their order: what `read_table` reads back
+    tasks.jsonl                  a line a task, in their order: what select/anchors.py reads
 
 A file of answers is written whole, then its tasks' lines: a task with a line is done. Noise depends on seed, task and
 its place alone, so work that was interrupted goes on to the same answers.
@@ -12,7 +12,7 @@ its place alone, so work that was interrupted goes on to the same answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -205,21 +205,3 @@ def _whole(folder: Path, ids: Sequence[str], at_once: int) -> list[dict[str, Any
 def _kind(line: Mapping[str, Any]) -> str:
     known, right = line["known"], line["right"]
     return "unknown" if not known else "solved" if right == known else "failed" if not right else "mixed"
-
-
-def read_table(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Lines of a tasks.jsonl, or of the one in a folder, each with its number. Raises NoRollouts where a line is no
-    JSON object."""
-    file = path / TABLE if path.is_dir() else path
-    if not file.is_file():
-        raise NoRollouts(f"there is no {file}; make one with: rlvr rollout RECIPE --out {path}")
-    with file.open(encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            try:
-                line = json.loads(text) if text.strip() else None
-            except ValueError:
-                line = text
-            if line is not None and not isinstance(line, dict):
-                raise NoRollouts(f"{file}, line {number}: {text.strip()[:40]!r} is no JSON object")
-            if line:
-                yield number, line

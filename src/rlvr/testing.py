@@ -39,7 +39,7 @@ from rlvr import registry
 from rlvr.batch import Batch, Now
 from rlvr.contract import Scene, asked, remembered, undeclared, written
 from rlvr.method import Method
-from rlvr.plan import Running
+from rlvr.plan import BEFORE_BATCH, Running
 from rlvr.registry import get
 from rlvr.reward.pays import Pays
 from rlvr.stacking import Call, add, build_method, parse_call
@@ -304,6 +304,9 @@ def neutrality(name: str) -> Result:
         near, given = {**settings, **stated["near"]}, change(*random_batch(0))
     else:
         near, given = {}, random_batch(0)
+    own = add(plain, Call(call.name, {**call.settings, **near})).placed - plain.placed
+    if own and all(placed.slot in BEFORE_BATCH for placed in own):
+        return Result("neutrality", True, "what it changes happens before there is a batch")
     if not differs(paper(near), *given, False):
         return Result("neutrality", False, f"{name} makes no difference at {near or 'its defaults'} either")
     return Result("neutrality", True)
