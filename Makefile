@@ -91,3 +91,13 @@ bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 		verl) .venv-audit-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps verl==0.9.1 ;; \
 	esac
 	@touch $@
+
+# Speed against TRL and against the processor, growth, and the methods' own share: about half an hour on two quiet
+# cores. make bench QUICK=--quick tries everything in a few steps; each script runs alone too.
+QUICK ?=
+.PHONY: bench
+bench: $(VENV)/installed .venv-trl/installed
+	for name in against_trl to_reward floor growth wide_head credit_share; do \
+		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py $(QUICK) || exit 1; \
+	done
+	$(BIN)/python benchmarks/page.py
