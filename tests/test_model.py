@@ -143,7 +143,7 @@ def test_building_leaves_modes_and_the_random_state_alone():
     assert model.training
     assert model.transformer.h[1].training
     assert not model.transformer.h[0].attn.training
-    with evaluating(lm.model):
+    with evaluating(lm.model.modules()):
         assert not any(m.training for m in model.modules())
 
 

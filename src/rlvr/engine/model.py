@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -35,9 +35,9 @@ _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, tor
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout and its like off inside; every module's own mode is put back after."""
-    training = [m for m in model.modules() if m.training]
+def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Dropout and its like off inside; the own mode of each of these modules, all those of a model, is put back after."""
+    training = [m for m in modules if m.training]
     for m in training:
         m.training = False
     try:
@@ -120,7 +120,7 @@ class LanguageModel:
             self.vocab: int = head.weight.shape[0]
             self._fused = None if unfit(model) else Fused(model)
             return
-        with evaluating(model), torch.no_grad():
+        with evaluating(model.modules()), torch.no_grad():
             self._verify(name, config, outer)
 
     @property

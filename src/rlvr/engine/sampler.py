@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +43,23 @@ class _Row:
     born: int = -1  # the step that samples its first token
 
 
+class _Wishes(NamedTuple):
+    """What some of the live rows ask for, and the step in which the first of them was born."""
+
+    random: bool
+    greedy: bool
+    top_k: bool
+    top_p: bool
+    entropy: bool
+    oldest: int
+
+    @staticmethod
+    def of(rows: Sequence[_Row]) -> _Wishes:
+        kinds = {(r.temperature > 0, r.top_k > 0, r.top_p < 1, "entropy" in r.want) for r in (x.request for x in rows)}
+        random, k, p, entropy = (any(kind[i] for kind in kinds) for i in range(4))
+        return _Wishes(random, not all(kind[0] for kind in kinds), k, p, entropy, min(x.born for x in rows))
+
+
 class TorchSampler:
     """Answers sampling requests with an embedded model; see `protocol.Sampler`, `Request` and `Sample`.
 
@@ -62,7 +80,8 @@ class TorchSampler:
         self._someone_left = False
         self._exact = torch.float64 if lm.dtype == torch.float64 else torch.float32
         self._rows: Rows = CachedRows(lm, slots, prefill_tokens)
-        with torch.inference_mode(), evaluating(lm.model):
+        self._modules = tuple(lm.model.modules())  # walking through a model costs as much as a small layer of it
+        with torch.inference_mode(), evaluating(self._modules):
             fault = disagreement(self._rows, lm)
         if fault:
             log.warning("%s is decoded by full forward passes, slowly: %s", type(lm.model).__name__, fault)
@@ -133,6 +152,7 @@ class TorchSampler:
     def _forget(self) -> None:
         self._waiting.clear()
         self._live.clear()
+        self._wishes: _Wishes | None = None  # of the live rows; None if they have changed
         self._rows.clear()
         device = self.lm.device
         self._tick = 0  # steps so far; token t of a row is sampled in step born + t
@@ -173,7 +193,7 @@ class TorchSampler:
             self._someone_left = False
             self._retire([(b, "aborted") for b, row in enumerate(self._live) if row.future.done()])
         try:
-            with torch.inference_mode(), evaluating(self.lm.model):
+            with torch.inference_mode(), evaluating(self._modules):
                 states = [self._rows.advance(self._next)] if self._live else []
                 if entering := self._enter():
                     states.append(self._rows.admit([row.ids for row in entering]))
@@ -226,16 +246,17 @@ class TorchSampler:
             for table, values in ((self._ints, ints), (self._floats, floats), (self._stops, stops)):
                 table[here] = torch.tensor(values, dtype=table.dtype, device=table.device)
             self._live += entering
+            self._wishes = None
         return entering
 
     def _sample_all(self, h: Tensor) -> None:
         """A token for every row from its last state h [B, d]; notes it, and lets finished rows go."""
         key, base, born, slot, top_k = self._ints[: len(h)].unbind(1)
         temperature, top_p = self._floats[: len(h)].unbind(1)
-        asked, vocab = [row.request for row in self._live], self.lm.vocab
-        random, greedy = any(r.temperature > 0 for r in asked), any(r.temperature == 0 for r in asked)
-        cut_k, cut_p = any(r.top_k for r in asked), any(r.top_p < 1 for r in asked)
-        entropy, size, parts = any("entropy" in r.want for r in asked), chunk_rows(vocab, self._exact), []
+        if self._wishes is None:
+            self._wishes = _Wishes.of(self._live)
+        random, greedy, cut_k, cut_p, entropy, oldest = self._wishes
+        vocab, size, parts = self.lm.vocab, chunk_rows(self.lm.vocab, self._exact), []
         for i in range(0, len(h), size):
             s = slice(i, i + size)
             logits = self.lm.logits(h[s]).to(self._exact)
@@ -244,7 +265,7 @@ class TorchSampler:
             parts.append(draw(logits, noise, temperature[s], *cuts, greedy, entropy))
         self._next = torch.cat([tokens for tokens, _ in parts])
         values = torch.cat([values for _, values in parts], 1)
-        need = self._tick + 1 - min(row.born for row in self._live)
+        need = self._tick + 1 - oldest
         if need > self._tokens.shape[1]:
             self._tokens, self._values = widened(self._tokens, 2 * need), widened(self._values, 2 * need)
         self._tokens[slot, self._tick - born] = self._next
@@ -288,6 +309,7 @@ class TorchSampler:
         for hole, b in zip(holes, last):
             self._live[hole] = self._live[b]
         del self._live[left:]
+        self._wishes = None
         with torch.inference_mode():
             if holes:
                 to, of = torch.tensor([holes, last], device=self.lm.device)
