@@ -25,9 +25,7 @@ def test_a_default_that_a_factory_makes_is_shown_as_its_value(tmp_path: Path) ->
         "    d: int = field(repr=False)\n    e: float = 1.5\n"
     )
     (entry,) = read_source("verifier", file, "own", every=True)
-    assert entry.signature == "(a: list[int]=list(), b: int=3, c: dict={'x': 1}, d: int, e: float=1.5)".replace(
-        "=", " = "
-    )
+    assert entry.signature == "(a: list = list(), b: int = 3, c: dict = {'x': 1}, d: int, e: float = 1.5)"
     assert not [e.name for e in index("verifier") if "field(" in e.signature]
     assert "inner: Verifier = Plain()" in describe("verifier", "regex").signature
 
@@ -60,3 +58,11 @@ def test_a_verifier_says_which_setting_it_lacks() -> None:
         ValueError, match=r"verifier 'regex' needs pattern: write regex\(pattern=\.\.\.\); rlvr explain regex"
     ):
         verifier_from("regex")
+
+
+def test_new_takes_the_words_that_list_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind, name in (("task", "my_sums"), ("paper", "my_idea")):
+        with pytest.raises(SystemExit) as end:
+            main(["new", kind, name, "--out", str(tmp_path)])
+        assert not end.value.code
+        assert (tmp_path / f"{name}.py").is_file()

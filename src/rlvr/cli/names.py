@@ -15,8 +15,15 @@ import typer
 from rlvr import registry, toml
 from rlvr.cli import show
 
-# What else can be listed, and the word for one of them.
-PLURALS = {"methods": "method", "papers": "method", "verifiers": "verifier", "task": "tasks", "recipes": "recipe"}
+# What else kinds are called, and their names here.
+PLURALS = {
+    "methods": "method",
+    "papers": "method",
+    "paper": "method",
+    "verifiers": "verifier",
+    "task": "tasks",
+    "recipes": "recipe",
+}
 
 
 class UnknownKind(ValueError):
