@@ -108,8 +108,8 @@ HOGS = {
     "a hundred thousand small files": Hog(
         "for i in range(100_000): open(f'f{i}', 'w').close()\nprint('THROUGH')", ("finished", "over_limit", "timeout")
     ),
-    "a flood of output": Hog("while True: print('y' * 1000)", ("over_limit",)),
-    "a flood of errors": Hog("import sys\nwhile True: sys.stderr.write('y' * 1000)", ("over_limit", "finished")),
+    "a flood of output": Hog("while True: print('y' * 1000)", ("over_limit", "timeout")),
+    "a flood of errors": Hog("import sys\nwhile True: sys.stderr.write('y' * 1000)", ("over_limit", "timeout")),
     "a crash of the interpreter": Hog("import ctypes\nctypes.string_at(0)\nprint('THROUGH')", ("killed",)),
     "shared memory that stays": Hog(
         "from multiprocessing.shared_memory import SharedMemory\nSharedMemory('rlvr-left', True, 1 << 20)\n"

@@ -518,3 +518,24 @@ def test_another_back_end_is_asked_the_same(box: LocalSandbox) -> None:
     assert Code(sandbox=Remote(), fenced=False)("def f(x): return 4", task(F_OF_2)).label == "right"
     assert [job.calls[0].function for job in asked] == ["f"]
     assert "4" not in repr(asked[0].calls)  # what is expected is not in the job
+
+
+def test_a_sandbox_that_never_answers_in_time_stops_the_run() -> None:
+    class Gone:
+        answers = False
+
+        def run(self, job: Job) -> Outcome:
+            if self.answers:
+                return Outcome("failed", detail="at once")
+            time.sleep(0.15)
+            return Outcome("failed", detail="timed out")
+
+    gone = Gone()
+    verifier = Code(sandbox=gone, fenced=False, seconds=0.1, most_timeouts=3)
+    ask = ("def f(x): return 4", task(F_OF_2))
+    assert [v.reason for v in judge(verifier, [ask] * 2)] == ["no_verdict: timed out"] * 2
+    gone.answers = True  # a failure at once costs no time, and is another matter
+    assert [v.reason for v in judge(verifier, [ask] * 5)] == ["no_verdict: at once"] * 5
+    gone.answers = False
+    with pytest.raises(VerifierBroken, match=r"code: its sandbox gave no verdict within 0\.1 s, 3 times on end"):
+        judge(verifier, [ask] * 9)

@@ -110,11 +110,12 @@ def test_a_verifier_and_tasks_of_ones_own_are_used_by_a_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_readme_and_the_page_of_verifiers_run(tmp_path):
+def test_the_readme_and_the_pages_of_verifiers_and_of_the_sandbox_run(tmp_path):
     play(ROOT / "README.md", tmp_path)
     (run,) = (tmp_path / "runs").iterdir()
     assert len(metrics(run)) == 10
     play(ROOT / "docs/verifiers.md", tmp_path)
+    play(ROOT / "docs/sandbox.md", tmp_path)
 
 
 # ---- names -----------------------------------------------------------------------------------------------

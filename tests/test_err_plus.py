@@ -243,7 +243,7 @@ def test_a_plateau_ends_the_first_phase_and_half_of_the_run_does_at_the_latest()
 def test_a_phase_that_has_ended_does_not_come_back_and_what_is_not_measured_changes_nothing() -> None:
     piece = InTurn(latest=100, plateau=Plateau(window=1, keep=0.0))
     assert states(piece, [1.0, 1.0, 50.0, 100.0]) == ["relief"] + ["efficiency"] * 3
-    assert states(piece, [1.0, None, None, 2.0, None, 2.0]) == ["relief"] * 5 + ["efficiency"]
+    assert states(piece, [1.0, None, math.nan, 2.0, None, 2.0]) == ["relief"] * 5 + ["efficiency"]
 
 
 def test_the_smoothed_metric_by_hand() -> None:

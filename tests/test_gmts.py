@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from toy import toy_step
 
-from rlvr.batch import Batch
+from rlvr.batch import Batch, Now
 from rlvr.methods.gmts import Collision, TopTokens, gmts, top_tokens
 from rlvr.methods.grpo import grpo
 from rlvr.methods.kl import kl
@@ -97,6 +97,38 @@ def test_omega_is_the_slope_of_the_token_loss(beta: float) -> None:
     done = batch.with_({"now_slope": plan.slope(batch)})
     want = (batch["now_entropy"] * omega).abs() * batch.spread(batch["known"])
     torch.testing.assert_close(TopTokens().score(done), want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("stack", ["gspo", "hispo(window=2,floor=2)", "gapo,signbalance", "kl(coef=0.2)"])
+def test_omega_of_a_stack_is_its_slope_by_finite_differences(stack: str) -> None:
+    batch, policy = random_batch(1)
+    plan = running(build_method(f"gmts,{stack}"))
+    batch = plan.credit(batch)
+    slope = plan.slope(batch)
+    ones = replace(batch.with_({"weight": torch.ones_like(slope)}), whole=False)
+
+    def loss(at: int, by: float) -> float:
+        logp = policy.logp.clone()
+        logp[at] += by
+        return float(plan.loss("policy", Now(logp, policy.entropy), ones)[0])
+
+    learns = (slope != 0).nonzero()[:, 0].tolist()
+    assert len(learns) > 20
+    for at in (*learns[::7], *range(0, len(slope), 31)):
+        numbers = (loss(at, 1e-6) - loss(at, -1e-6)) / 2e-6
+        assert numbers == pytest.approx(float(slope[at]), rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize(("stack", "omega"), [("cispo", "clipped"), ("sft", "one"), ("rejection", "one")])
+def test_omega_of_losses_whose_weight_is_held_still(stack: str, omega: str) -> None:
+    batch, policy = random_batch(1)
+    plan = running(build_method(f"gmts,{stack}"))
+    batch = plan.credit(batch)
+    if omega == "one":
+        want = -torch.ones_like(policy.logp)
+    else:
+        want = -(policy.logp - batch["old_logp"]).exp().clamp(0, 5) * batch["advantage"]
+    torch.testing.assert_close(plan.slope(batch), want, rtol=1e-12, atol=1e-12)
 
 
 def vocabulary(n: int = 60, size: int = 7) -> tuple[Tensor, Tensor]:

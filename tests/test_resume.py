@@ -13,7 +13,7 @@ import torch
 
 import rlvr
 from rlvr.checkpoint import NoCheckpoint, checkpoints, newest
-from rlvr.folder import FolderTaken, GivenInPython
+from rlvr.folder import FolderTaken, GivenInPython, NotARun
 from rlvr.recipe import load_recipe, make_recipe
 from rlvr.run import train
 from rlvr.tasks.synthetic import running_sums
@@ -85,7 +85,7 @@ def test_a_reference_that_was_refreshed_and_narrow_weights_come_back(tmp_path: P
 
 
 def test_without_a_checkpoint_the_sentence_says_so(tmp_path: Path) -> None:
-    with pytest.raises(NoCheckpoint, match="is not a run"):
+    with pytest.raises(NotARun, match="is not a run"):
         newest(tmp_path)
     (tmp_path / "recipe.toml").write_text("")
     (tmp_path / "checkpoints" / ".step-00003.abc.partial").mkdir(parents=True)

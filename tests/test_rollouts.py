@@ -147,6 +147,9 @@ def test_progress_is_drawn_on_a_terminal(tmp_path: Path, recipe: Recipe) -> None
     sample(recipe, tmp_path / "r", 1, 8, shown_to=seen)
     assert "sampling" in seen.getvalue()
     assert "8/8" in seen.getvalue()
+    seen_in_a_log = io.StringIO()
+    sample(recipe, tmp_path / "s", 1, 8, shown_to=seen_in_a_log)
+    assert seen_in_a_log.getvalue() == "4 of 8 tasks\n8 of 8 tasks\n"
 
 
 # ---- bad input -------------------------------------------------------------------------------------------

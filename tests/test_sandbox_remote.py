@@ -12,8 +12,8 @@ import pytest
 from batteries import CHEATS, F_OF_2, HONEST
 
 from rlvr.records import Task
-from rlvr.sandbox import Call, Job, Limits, Outcome, Remote, Result, SandboxUnavailable, Step
-from rlvr.sandbox.remote import answer_of, job_of, line_of, outcome_of
+from rlvr.sandbox import Call, Job, Limits, Outcome, Result, SandboxUnavailable, Step
+from rlvr.sandbox.remote import Remote, answer_of, job_of, line_of, outcome_of
 from rlvr.verify.code import Code
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import VerifierBroken, make_ready

@@ -179,6 +179,20 @@ def test_errors_stay_in_the_denominator_and_are_shown() -> None:
     assert (summary.problems, summary.samples) == (1, 10)
 
 
+def test_problems_that_come_out_alike_have_no_interval_of_zero_width() -> None:
+    """Three problems, each right in 2 of 4 samples: at best 12 independent draws of which 6 are right. Wilson by hand:
+    centre 1/2, half width z * sqrt(1/4/12 + z^2/(4*144)) / (1 + z^2/12) = 0.2462."""
+    alike = summarise({name: [RIGHT, RIGHT, WRONG, WRONG] for name in "abc"}, [4]).estimates["mean@4"]
+    assert alike.value == 0.5
+    assert (alike.low, alike.high) == (pytest.approx(0.5 - 0.2462, abs=1e-4), pytest.approx(0.5 + 0.2462, abs=1e-4))
+    # none right, and all right: of 3 problems, not of 12 draws
+    none = summarise({name: [WRONG] * 4 for name in "abc"}, [4]).estimates["mean@4"]
+    every = summarise({name: [RIGHT] * 4 for name in "abc"}, [4]).estimates["mean@4"]
+    z2 = 1.959963984540054**2
+    assert [none.value, none.low, none.high] == pytest.approx([0, 0, z2 / (3 + z2)])
+    assert [every.value, every.low, every.high] == pytest.approx([1, 3 / (3 + z2), 1])
+
+
 def test_a_summary_is_the_mean_over_problems() -> None:
     def said(answer: str, right: bool) -> Verdict:
         return Verdict("right" if right else "wrong", float(right), extracted=answer)

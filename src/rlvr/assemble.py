@@ -100,6 +100,8 @@ def tasks_of(recipe: Recipe, given: Sequence[Task] | None = None) -> tuple[Seque
     source = dict(recipe.tasks)
     name = source.pop("name")
     n = recipe.eval.problems
+    train: Sequence[Task]
+    evaluated: Sequence[Task]
     if recipe.eval.tasks is not None:
         other = dict(recipe.eval.tasks)
         evaluated = from_source(other.pop("name"), other)[:n]
@@ -107,7 +109,7 @@ def tasks_of(recipe: Recipe, given: Sequence[Task] | None = None) -> tuple[Seque
         return train, evaluated, about_leaks(train, evaluated)
     if given is None and {"n", "split"} <= {p.name for p in parameters("tasks", name) or ()}:
         return from_source(name, source), from_source(name, {**source, "n": n, "split": "eval"}) if n else (), ""
-    every: Sequence[Task] = from_source(name, source) if given is None else given
+    every = from_source(name, source) if given is None else given
     train, evaluated = held_out(every, recipe.eval.holdout, n)
     return train, evaluated, about_holdout(train, evaluated, recipe.eval.holdout) if n and every else ""
 
@@ -180,7 +182,7 @@ def set_up(
     if recipe.gradient_checkpointing:
         recompute_layers(loaded.model)
     lm = LanguageModel(loaded.model)
-    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat)
+    renderer = Renderer(loaded.tokenizer, loaded.stop_ids, recipe.chat, recipe.system, recipe.as_chat, lm.context)
     return Setup(
         recipe,
         loaded,

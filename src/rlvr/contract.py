@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlvr.alive import PACKED
 from rlvr.batch import Batch, Now
 from rlvr.method import Placed
 from rlvr.pieces import PieceError, ask, idle, who
-from rlvr.plan import PACKED, Running, weight_name
+from rlvr.plan import Running, weight_name
 from rlvr.views import reads
 
 # What a piece may read without naming it. Of what packing gives, verdicts must be named: rows without one then weigh

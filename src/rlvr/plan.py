@@ -10,36 +10,19 @@ reduction.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlvr.alive import BEFORE_BATCH, awake_in, model_of, refuse_dead, refuse_pairs, reward_parts, short, unread
 from rlvr.batch import Batch, Now, Tally, merge
 from rlvr.method import SLOTS, Contradiction, Method, Placed, Stack, resolve
 from rlvr.pieces import ask, gives_rows, guarded, idle, phase_state
-from rlvr.views import AT_UPDATE, STANDARD, View, reads, views_of
+from rlvr.views import AT_UPDATE, View, reads, views_of
 
-# What packing a batch of groups gives without asking anybody.
-PACKED = frozenset(
-    (
-        *("token", "origin", "behavior_logp", "sampler_logp", "sampler_entropy"),
-        *("id", "group", "episode", "role", "score", "correct", "known", "truncated", "demo", "path_length"),
-    )
-)
-WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves
-    "reward": ("reward", "token_reward"),
-    "advantage": ("advantage", "row_advantage"),
-    "reshape": ("advantage",),
-    "bounds": ("clip_low", "clip_high"),
-    "row_weight": ("row_weight",),
-    "token_weight": ("token_weight", "token_counted"),
-    "ratio": ("ratio",),
-    "reduction": ("weight",),
-}
-BEFORE_BATCH = ("select", "rollout", "verify", "keep")
 REQUIRED = ("select", "rollout", "loss", "reduction")
 
 
@@ -61,11 +44,11 @@ def make_plan(method: Method, run: Mapping[str, Any]) -> Plan:
                     f"{phase!r}; return a Stack: stack, or stack.swap(...)"
                 )
         stacks[tuple(f"{p.paper}:{phase}" for p, phase in zip(controllers, combination))] = stack
-    awake = {key: _awake(stack) for key, stack in stacks.items()}
-    _refuse_dead(stacks, awake)
+    awake = {key: awake_in(stack) for key, stack in stacks.items()}
+    refuse_dead(stacks, awake)
     for key, stack in stacks.items():
-        _refuse_pairs(stack.only(awake[key]))
-    return Plan(controllers, {k: Running(s.only(awake[k]), _unread(s, awake[k])) for k, s in stacks.items()})
+        refuse_pairs(stack.only(awake[key]))
+    return Plan(controllers, {k: Running(s.only(awake[k]), unread(s, awake[k])) for k, s in stacks.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +121,21 @@ class Running:
     @property
     def models(self) -> set[str]:
         return (
-            {v.model for late in (False, True) for v in self.views(late)} | {_model(t) for t in self.terms} | {"policy"}
+            {v.model for late in (False, True) for v in self.views(late)}
+            | {model_of(t) for t in self.terms}
+            | {"policy"}
         )
 
     @property
     def trained(self) -> list[str]:
         """Models that an optimiser step changes, policy first."""
-        return sorted({_model(t) for t in self.terms}, key=lambda m: (m != "policy", m))
+        return sorted({model_of(t) for t in self.terms}, key=lambda m: (m != "policy", m))
 
     def terms_of(self, model: str) -> list[Any]:
         return [p.piece for p in self._losses_of(model)]
 
     def _losses_of(self, model: str) -> list[Placed]:
-        return [p for p in self.losses if _model(p.piece) == model]
+        return [p for p in self.losses if model_of(p.piece) == model]
 
     @property
     def together(self) -> str:
@@ -263,7 +248,7 @@ class Running:
         lines = [f"{'slot':<13}{'piece':<46}set by"]
         for placed in self.stack:
             mark = "" if placed.strength == "firm" else f" ({'default' if placed.strength == 'base' else 'preferred'})"
-            lines.append(f"{placed.slot:<13}{_short(placed.piece):<46}{placed.paper}{mark}")
+            lines.append(f"{placed.slot:<13}{short(placed.piece):<46}{placed.paper}{mark}")
         looks = [f"{v.model} for {', '.join(v.gives)}" for late in (False, True) for v in self.views(late)]
         lines += [f"looks at     {look}" for look in looks]
         lines += [f"note         {note}" for note in self.notes]
@@ -279,15 +264,6 @@ def term_name(term: Any) -> str:
 def weight_name(term: Any) -> str:
     """The stream that a term's token losses are multiplied with."""
     return "weight" if getattr(term, "reduction", None) is None else f"weight/{term_name(term)}"
-
-
-def _model(term: Any) -> str:
-    return str(getattr(term, "model", "policy"))
-
-
-def _short(piece: Any) -> str:
-    text = repr(piece) if hasattr(piece, "__dataclass_fields__") else getattr(piece, "__name__", type(piece).__name__)
-    return text if len(text) <= 45 else text[:42] + "..."
 
 
 # ---- order -----------------------------------------------------------------------------------------------
@@ -383,7 +359,7 @@ def _ordered(stack: Stack) -> tuple[_Step, ...]:
 
     for placed in stack["derive"]:
         add("derive", (placed,), set(placed.piece.gives))
-    parts = set().union(*(_reward_parts(p.piece) for p in stack["reward"]))
+    parts = set().union(*(reward_parts(p.piece) for p in stack["reward"]))
     add("reward", stack["reward"], {"reward", "token_reward", *parts})
     add("advantage", (*stack["advantage"], *stack["reshape"]), {"advantage", "row_advantage"})
     add("bounds", stack["bounds"], {"clip_low", "clip_high"})
@@ -404,101 +380,3 @@ def _ordered(stack: Stack) -> tuple[_Step, ...]:
         steps.remove(step)
         ordered.append(step)
     return tuple(ordered)
-
-
-def _reward_parts(piece: Any) -> set[str]:
-    return {f"reward/{name}" for name in getattr(piece, "parts", ())}
-
-
-# ---- who is alive ----------------------------------------------------------------------------------------
-def _writes(placed: Placed) -> set[str]:
-    if placed.slot in ("derive", "annotate"):
-        return set(placed.piece.gives)
-    if placed.slot == "reward":
-        return {"reward", "token_reward"} | _reward_parts(placed.piece)
-    return set(WRITES.get(placed.slot, ()))
-
-
-def _wants(placed: Placed) -> set[str]:
-    wanted = reads(placed.piece)
-    if placed.slot in ("loss", "terms"):
-        wanted |= {"ratio"} & set(getattr(placed.piece, "reads", ()))
-        wanted |= {"weight"} if getattr(placed.piece, "reduction", None) is None else {"row_weight"}
-    if placed.slot == "reduction":
-        wanted |= {"row_weight", "token_weight"}
-    return wanted
-
-
-def _awake(stack: Stack) -> list[Placed]:
-    """Settings that reach a loss in this phase: walked backwards from the policy's loss. A model's term lives only if
-    something alive looks at that model."""
-    alive: list[Placed] = [p for p in stack if p.slot in (*BEFORE_BATCH, "phases")]
-    pending = [p for p in stack if p.slot not in (*BEFORE_BATCH, "phases")]
-    wanted: set[str] = set().union(*(reads(p.piece) for p in alive)) if alive else set()
-    models = {"policy"}
-    while True:
-        new = [
-            p
-            for p in pending
-            if (_model(p.piece) in models if p.slot in ("loss", "terms") else bool(_writes(p) & wanted))
-        ]
-        if not new:
-            return alive
-        pending = [p for p in pending if p not in new]
-        alive += new
-        for p in new:
-            wanted |= _wants(p)
-            models |= {v.model for v in views_of(p.piece)}
-
-
-def _missing(stack: Stack, awake: list[Placed]) -> Iterator[tuple[Placed, set[str]]]:
-    have = set(PACKED) | set(STANDARD) | {"row_weight", "token_weight", "token_counted"}
-    for p in awake:
-        have |= _writes(p)
-        for view in views_of(p.piece):
-            have |= set(view.gives)
-    for p in awake:
-        lack = {s for s in reads(p.piece) - have if not s.startswith("part/")}
-        if lack:
-            yield p, lack
-
-
-def _refuse_dead(stacks: Mapping[tuple[str, ...], Stack], awake: Mapping[tuple[str, ...], list[Placed]]) -> None:
-    lives = {id(p) for placed in awake.values() for p in placed}
-    lives_as = [(p.slot, p.piece) for placed in awake.values() for p in placed]
-    for key, stack in stacks.items():
-        where = f" in phase {', '.join(key)}" if key else ""
-        for p, lack in _missing(stack, awake[key]):
-            elsewhere = any(
-                p in placed and p not in [q for q, _ in _missing(stacks[k], placed)] for k, placed in awake.items()
-            )
-            if elsewhere:
-                awake[key].remove(p)  # it sleeps here
-                continue
-            raise Contradiction(
-                f"{p.paper}: {type(p.piece).__name__} needs {', '.join(sorted(lack))}, which nothing gives{where}"
-            )
-        for p in stack:
-            if p.strength != "firm" or id(p) in lives or (p.slot, p.piece) in lives_as:
-                continue
-            loss = stack["loss"][0]
-            what = ", ".join(sorted(_writes(p))) or f"a loss for the {_model(p.piece)}"
-            raise Contradiction(
-                f"{p.paper} sets {p.slot} ({type(p.piece).__name__} gives {what}), but nothing in this stack reads "
-                f"it: the loss is "
-                f"{type(loss.piece).__name__} of {loss.paper}. Drop {p.paper}, or use a loss that reads {what}"
-            )
-
-
-def _refuse_pairs(stack: Stack) -> None:
-    for p in stack:
-        for word, why in getattr(p.piece, "refuses", {}).items():
-            for q in stack:
-                words = {q.slot, *_writes(q), *getattr(q.piece, "properties", ())}
-                if q is not p and q.paper != p.paper and q.strength == "firm" and word in words:
-                    raise Contradiction(f"{p.paper} cannot be stacked with {q.paper}: {why}")
-
-
-def _unread(stack: Stack, awake: list[Placed]) -> tuple[str, ...]:
-    quiet = [p for p in stack if p not in awake]
-    return (*stack.notes, *(f"{p.paper}'s {p.slot} {_short(p.piece)} is not read here and does not run" for p in quiet))

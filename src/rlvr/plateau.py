@@ -6,6 +6,7 @@ plateau: m_k - m_(k - window) <= gain * |m_(k - window)|
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,9 @@ class Plateau:
         return {"smooth": []}
 
     def next(self, state: Mapping[str, Any], value: float | None) -> dict[str, Any]:
-        """The state after a value; one that was not measured (None) leaves it alone."""
+        """The state after a value; one that was not measured (None, or not finite) leaves it alone."""
         smooth = list(state["smooth"])
-        if value is not None:
+        if value is not None and math.isfinite(value):
             smooth.append(self.keep * smooth[-1] + (1 - self.keep) * value if smooth else value)
         return {"smooth": smooth[-self.window - 1 :]}
 

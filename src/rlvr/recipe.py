@@ -17,6 +17,7 @@ import difflib
 import glob
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ class RecipeError(ValueError):
     """The recipe cannot be used; the message lists every problem with the place where it stands."""
 
 
+DEVICE = re.compile(r"cpu|cuda(:\d+)?|mps")
 FILES = ("jsonl", "parquet")  # endings of task files, which are the names of their sources too
 
 
@@ -56,6 +58,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Size = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Paid = Annotated[float, Field(ge=-1e6, le=1e6)]  # ours: rewards are squared in float32, and a million is odd already
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -64,11 +67,11 @@ class Pays(BaseModel):
 
     model_config = CONFIG
 
-    right: float = 1.0
+    right: Paid = 1.0
     """reward of a right answer"""
-    wrong: float = 0.0
+    wrong: Paid = 0.0
     """reward of a wrong answer"""
-    truncated: float | None = None
+    truncated: Paid | None = None
     """reward of a wrong answer that a length limit cut; unset: as wrong"""
 
 
@@ -179,7 +182,7 @@ class Recipe(BaseModel):
     """numbers that the model computes in"""
     device: str | None = None
     """"cpu", "cuda", "cuda:1"; unset: the GPU where there is one"""
-    threads: Positive | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """processor threads of torch; unset: its own choice"""
     seed: Count = 0
     """where all random numbers come from"""
@@ -260,6 +263,12 @@ def _across(r: Recipe) -> Iterator[Problem]:
             verifier_from(r.verifier)
         except (registry.UnknownName, ValueError) as error:
             yield Problem(str(error), ("verifier",))
+    if r.device is not None and not DEVICE.fullmatch(r.device):
+        yield Problem(
+            f'device = "{r.device}" is none that rlvr computes on; write "cpu", "cuda", "cuda:1", or leave it out: the '
+            "GPU where there is one",
+            ("device",),
+        )
     if r.prompt is not None and "{prompt}" not in r.prompt:
         yield Problem(
             "`prompt` has no {prompt} in it, so every task would ask the same; say where it goes", ("prompt",)
@@ -307,6 +316,13 @@ def _across(r: Recipe) -> Iterator[Problem]:
 
 def _source_problems(key: str, source: Mapping[str, Any]) -> Iterator[Problem]:
     name = source.get("name")
+    if isinstance(name, str) and name.lower().endswith((".json", ".csv", ".tsv", ".txt", ".arrow", ".xlsx")):
+        yield Problem(
+            f"{key}: {name} is no file that can be read; write one JSON object a line, "
+            f'{{"prompt": ..., "answer": ...}}, into a file that ends in .jsonl, or give a .parquet file',
+            (key,),
+        )
+        return
     if not isinstance(name, str):
         yield Problem(f'`{key}` needs a name: {key} = "running_sums", or a table with name = "running_sums"', (key,))
         return
@@ -363,7 +379,7 @@ def load_recipe(
     file = find_recipe(path_or_name)
     refuse_given(file.parent)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors write a byte-order mark
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{file} is not TOML: {error}") from None
@@ -449,8 +465,8 @@ def _only_path(table: Any) -> list[str]:
 
 
 def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
-    """Make the relative paths in a table absolute: papers, verifiers and sources of `path.py:name`, files of sources,
-    folders of models. What is not found stays as it is."""
+    """Make the relative paths in a table absolute: papers, verifiers and sources of `path.py:name`, files of sources
+    and papers, folders of models. What is not found stays as it is."""
 
     def found(text: str) -> str:
         path = Path(text).expanduser()

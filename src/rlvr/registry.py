@@ -192,12 +192,23 @@ def _signature(node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) -> s
     if not isinstance(node, ast.ClassDef):
         return f"({ast.unparse(node.args)})"
     fields = [
-        ast.unparse(s)
+        ast.unparse(ast.AnnAssign(s.target, s.annotation, _default(s.value), s.simple))
         for s in node.body
         if isinstance(s, ast.AnnAssign)
         and not ("ClassVar" in ast.unparse(s.annotation) or "init=False" in ast.unparse(s))
     ]
     return f"({', '.join(fields)})"
+
+
+def _default(value: ast.expr | None) -> ast.expr | None:
+    """The value that a dataclass's `field(default_factory=f)` or `field(default=x)` comes to: f() or x."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field"):
+        return value
+    given = {k.arg: k.value for k in value.keywords}
+    make = given.get("default_factory")
+    if make is None:
+        return given.get("default")
+    return make.body if isinstance(make, ast.Lambda) else ast.Call(make, [], [])
 
 
 def _not_python(file: Path, error: SyntaxError) -> BrokenFile:

@@ -48,7 +48,9 @@ def changes(recipe: Recipe, folder: Path, step: int, tasks: Sequence[Task], mark
     lines = read_lines(folder / METRICS)[0]
     made = max([step, *(line["step"] for line in lines if isinstance(line.get("step"), int))])
     if recipe.steps <= step or recipe.steps < made:
-        raise AnotherRun(f"{folder} has made {made} steps, so steps = {recipe.steps} leaves none to make; give more")
+        raise AnotherRun(
+            f"{folder} has made {made} steps, so steps = {recipe.steps} leaves none to make; give more than {made}"
+        )
     told = [
         f"going on with {key} = {toml.value(new) if new is not None else 'unset'} "
         f"(it was {toml.value(old) if old is not None else 'unset'})"

@@ -84,8 +84,8 @@ def sample(
 ) -> Sampled:
     """Answers to the recipe's tasks, verified, in a new folder.
 
-    answers: to each task; None: the recipe's group_size. tasks: how many of the split; None: all. shown_to: a terminal
-    that shows how far it is. Stops after the present file when `asked_to_stop`.
+    answers: to each task; None: the recipe's group_size. tasks: how many of the split; None: all. shown_to: where to
+    say how far it is, a bar on a terminal, else a line a file. Stops after the present file when `asked_to_stop`.
     """
     for name, number in (("answers", answers), ("tasks", tasks)):
         if number is not None and number < 1:
@@ -153,6 +153,8 @@ def _go_on(work: _Work, shown_to: TextIO | None, asked_to_stop: Callable[[], boo
             with (folder / TABLE).open("a", encoding="utf-8") as file:
                 file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in new))
             lines += new
+            if shown_to is not None and not shown_to.isatty():
+                print(f"{len(lines)} of {len(tasks)} tasks", file=shown_to, flush=True)
     return Sampled(folder, model, work.answers, len(tasks), lines)
 
 

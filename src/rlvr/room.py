@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rlvr.engine.renderer import Renderer
 from rlvr.records import Task
-from rlvr.rollout.world import Renderer
 
 KINDS = ("training", "evaluation")
 SLACK = 32  # ours: tokens by which a template may frame one message otherwise than another
 
 
 def too_long(tasks: Iterable[Task], renderer: Renderer, room: int) -> list[tuple[int, Task]]:
-    """(tokens, task) of the prompts of at least `room` tokens. A prompt that does not render is left out.
+    """(tokens, task) of the prompts of at least `room` tokens; of those far over it, tokens that they have at least. A
+    prompt that does not render is left out.
 
     A token holds at least a byte, so only prompts whose bytes, with the template's tokens, could fill the room are
     rendered: a million short ones cost a moment.
@@ -25,6 +26,9 @@ def too_long(tasks: Iterable[Task], renderer: Renderer, room: int) -> list[tuple
     found = []
     for task in tasks:
         if len(str(task.prompt).encode("utf-8", "replace")) + frame < room:
+            continue
+        if (least := renderer.fewest(task.prompt)) > room:
+            found.append((least, task))
             continue
         try:
             ids = renderer.prompt(task.prompt)

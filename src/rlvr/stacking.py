@@ -17,7 +17,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from rlvr import registry
@@ -30,6 +30,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
     "str": (str,),
+    "Path": (str, PurePath),
     "bool": (bool,),
     "tuple": (tuple, list),
     "list": (tuple, list),

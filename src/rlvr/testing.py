@@ -36,10 +36,11 @@ import torch
 from torch import Tensor
 
 from rlvr import registry
+from rlvr.alive import BEFORE_BATCH
 from rlvr.batch import Batch, Now
 from rlvr.contract import Scene, asked, remembered, undeclared, written
 from rlvr.method import Method
-from rlvr.plan import BEFORE_BATCH, Running
+from rlvr.plan import Running
 from rlvr.registry import get
 from rlvr.reward.pays import Pays
 from rlvr.stacking import Call, add, build_method, parse_call

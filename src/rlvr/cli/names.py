@@ -12,11 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from rlvr import registry
+from rlvr import registry, toml
 from rlvr.cli import show
 
-# What else can be listed, and the word for one of them.
-PLURALS = {"methods": "method", "papers": "method", "verifiers": "verifier", "task": "tasks", "recipes": "recipe"}
+# What else kinds are called, and their names here.
+PLURALS = {
+    "methods": "method",
+    "papers": "method",
+    "paper": "method",
+    "verifiers": "verifier",
+    "task": "tasks",
+    "recipes": "recipe",
+}
 
 
 class UnknownKind(ValueError):
@@ -66,7 +73,7 @@ def _first_comment(file: Path) -> str:
 
 def explain(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A registered name, path.py:name, a recipe's key, a slot, a stream.")
+        str, typer.Argument(metavar="NAME", help="A name, path.py:name, a recipe or one of its keys, a slot, a stream.")
     ],
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
 ) -> None:
@@ -77,6 +84,7 @@ def explain(
       rlvr explain grpo              a paper
       rlvr explain hash_marker       a verifier
       rlvr explain my.py:my_paper    your own
+      rlvr explain quickstart        a recipe: what it sets
       rlvr explain recipe            every key of a recipe
       rlvr explain updates_per_batch one of them
       rlvr explain slots             what a method consists of
@@ -85,7 +93,7 @@ def explain(
     found = list(_explained(name))
     if not found:
         known = [*_words(), *(n for kind in registry.KINDS for n in registry.names(kind))]
-        near = difflib.get_close_matches(name, known, 3)
+        near = difflib.get_close_matches(name, sorted(set(known)), 3)
         hint = f"did you mean {' or '.join(near)}?" if near else '"rlvr list" shows every name'
         raise registry.UnknownName(f"nothing is called {name!r}; {hint}")
     if json:
@@ -96,10 +104,10 @@ def explain(
 
 def _words() -> list[str]:
     from rlvr.method import SLOTS
-    from rlvr.recipe import settings
+    from rlvr.recipe import settings, shipped
     from rlvr.streams import TABLE
 
-    return ["recipe", "slots", "streams", *SLOTS, *TABLE, *(s.key for s in settings())]
+    return [*shipped(), "recipe", "slots", "streams", *SLOTS, *TABLE, *(s.key for s in settings())]
 
 
 def _explained(name: str) -> Iterator[tuple[str, Any]]:
@@ -112,6 +120,7 @@ def _explained(name: str) -> Iterator[tuple[str, Any]]:
     yield from _slots(name)
     yield from _streams(name)
     yield from _recipe(name)
+    yield from _recipe_file(name)
 
 
 def _entry(kind: str, name: str) -> tuple[str, dict[str, Any]]:
@@ -202,3 +211,23 @@ def _recipe(name: str) -> Iterator[tuple[str, Any]]:
         return
     text = "A recipe is a TOML file with these keys; only `tasks` has to be given (- is unset)."
     yield f"{show.wrapped(text)}\n\n{show.table(rows)}", told
+
+
+def _recipe_file(name: str) -> Iterator[tuple[str, Any]]:
+    """A recipe, as a file, by name or in a run's folder: what it sets."""
+    from rlvr.recipe import find_recipe, load_recipe, settings, shipped
+
+    if name not in shipped() and not name.endswith(".toml") and not (Path(name) / "recipe.toml").is_file():
+        return
+    file, recipe = find_recipe(name), load_recipe(name)
+    told = []
+    for setting in settings():
+        value: Any = recipe.model_dump()
+        for key in setting.key.split("."):
+            value = value.get(key) if isinstance(value, dict) else None
+        if value not in (None, {}) and toml.value(value) != setting.default:
+            told.append({"key": setting.key, "value": toml.value(value), "meaning": setting.meaning})
+    text = f"{file.stem} (recipe)\n\n{show.wrapped(_first_comment(file))}\n\n"
+    text += show.table([("file", _near(file)), ("its plan", f"rlvr train {name} --dry-run")])
+    rows = [(t["key"], t["value"]) for t in told]
+    yield f"{text}\n\nwhat it sets, apart from defaults\n{show.table(rows)}", {"file": str(file), "settings": told}

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from rlvr.cli.names import PLURALS
+
 TEMPLATES = Path(__file__).parent / "templates"
 # kind -> how it is used, once it is there
 USES = {
@@ -36,6 +38,7 @@ def new(
 
     Nothing is ever written over.
     """
+    kind = PLURALS.get(kind, kind)
     if kind not in USES:
         raise CannotCreate(f"there is no template for {kind!r}; there are: {', '.join(USES)}")
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():

@@ -49,7 +49,8 @@ class Renderer:
     chat: arguments of the template (`{"enable_thinking": False}`, `{"tools": [...]}`, `{"chat_template": "..."}`).
     system: a system message for every prompt that has none of its own.
     as_chat: whether a text prompt becomes a user message (default: where there is a template); False: no template.
-    Raises TemplateError at once where the template cannot serve.
+    context: the most tokens that the model reads; a prompt of more characters than so many of the longest tokens hold
+    is refused without encoding it. Raises TemplateError at once where the template cannot serve.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Renderer:
         chat: Mapping[str, Any] = NO_ARGUMENTS,
         system: str | None = None,
         as_chat: bool | None = None,
+        context: int | None = None,
     ):
+        self.context, self._longest = context, max(map(len, tokenizer.get_vocab()), default=1)
         self.tokenizer, self.stop_ids, self.chat, self.system = tokenizer, frozenset(stop_ids), dict(chat), system
         self._control = control_tokens(tokenizer)
         self._control_text = {i: s for s, i in self._control.items()}
@@ -84,7 +87,12 @@ class Renderer:
         self.facts: Facts | None = self._inspect() if self.as_chat else None
 
     def prompt(self, prompt: Prompt) -> list[int]:
-        """[P] ids that the policy continues. Plain text gets the tokenizer's own leading special tokens (bos)."""
+        """[P] ids that the policy continues. Plain text gets the tokenizer's own leading special tokens (bos).
+
+        Raises TemplateError where the template refuses the prompt, ValueError where it cannot fit the context.
+        """
+        if self.context is not None and (least := self.fewest(prompt)) > self.context:
+            raise ValueError(f"the prompt has at least {least} tokens, and the model reads at most {self.context}")
         if isinstance(prompt, str) and not self.as_chat:
             return self._plain_prompt(prompt)
         messages: Sequence[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
@@ -104,6 +112,11 @@ class Renderer:
             messages = [{"role": "system", "content": self.system}, *messages]
         guarded, nonce = self._guarded(messages)
         return self._encode(self._text(guarded), nonce)
+
+    def fewest(self, prompt: Prompt) -> int:
+        """A number of tokens that a prompt has at least, by its characters: megabytes need not be encoded."""
+        texts = [prompt] if isinstance(prompt, str) else [m.get("content") for m in prompt if isinstance(m, Mapping)]
+        return max((len(text) // self._longest for text in texts if isinstance(text, str)), default=0)
 
     def response(self, text: str) -> list[int]:
         """Ids of a response that nobody sampled (a demonstration), with the token that ends the turn.

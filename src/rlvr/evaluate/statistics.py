@@ -143,12 +143,14 @@ def _with_answer(ways: list[list[int]], size: int, t: int) -> list[list[int]]:
     return out
 
 
-def over_problems(values: Sequence[float]) -> Estimate:
+def over_problems(values: Sequence[float], samples: int | None = None) -> Estimate:
     """The mean of one value in [0, 1] for each problem, with its 95 % interval.
 
     Where every value is 0 or 1 (one sample a problem, or all n drawn) the mean is a proportion and the interval is
     Wilson's, which stays open at 0 and 1. Otherwise it is mean +- t * s / sqrt(problems), Student's t with problems - 1
-    degrees of freedom, s the sample standard deviation, clipped to [0, 1]. Under two problems there is none: nan.
+    degrees of freedom, s the sample standard deviation, clipped to [0, 1]. With `samples`, the draws behind each value,
+    it is no narrower than Wilson's of problems * samples independent draws, for a few problems that happen to come out
+    alike would show no spread at all. Under two problems there is none: nan.
     """
     x = np.asarray(values, float)
     n = len(x)
@@ -158,11 +160,15 @@ def over_problems(values: Sequence[float]) -> Estimate:
     if np.isin(x, (0.0, 1.0)).all():
         return Estimate(mean, *wilson(round(float(x.sum())), n), n)
     half = student_975(n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
-    return Estimate(mean, max(0.0, mean - half), min(1.0, mean + half), n)
+    low, high = max(0.0, mean - half), min(1.0, mean + half)
+    if samples is not None:
+        floor = wilson(mean * n * samples, n * samples)
+        low, high = min(low, floor[0]), max(high, floor[1])
+    return Estimate(mean, low, high, n)
 
 
-def wilson(successes: int, n: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion (Wilson 1927)."""
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion (Wilson 1927); `successes` need not be whole."""
     p, z = successes / n, Z95
     centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -223,7 +229,7 @@ def summarise(
             values[f"pass^{k}"].append(pass_hat_k(size, c, k))
             if votable:
                 values[f"maj@{k}"].append(maj_at_k(votes, right, k, draws, seed + i))
-        estimates |= {name: over_problems(x) for name, x in values.items()}
+        estimates |= {name: over_problems(x, n) for name, x in values.items()}
     return Summary(estimates, len(verdicts), len(samples), sum(not v.known for v in samples))
 
 

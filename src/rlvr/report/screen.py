@@ -21,7 +21,7 @@ from rich.text import Text
 from rlvr.registry import register
 from rlvr.report.sink import example, pick, unknown_share
 from rlvr.report.store import RowRecord, RunInfo, made_before
-from rlvr.report.text import clock, number, percent, plain, shares, short, sparkline
+from rlvr.report.text import clock, ended, number, percent, plain, shares, short, sparkline
 
 GOOD, BAD, DIM, ALARM = (
     "cyan",
@@ -240,6 +240,6 @@ class ScreenSink:
 
     def end(self, status: str) -> None:
         if self._board is not None and self._live is not None:
-            self._board.status = f"{status} after {clock(time.time() - self._board.run.started)}"
+            self._board.status = ended(status, time.time() - self._board.run.started)
             self._live.stop()
             self._live = None

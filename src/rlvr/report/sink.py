@@ -29,7 +29,7 @@ from rlvr.report.store import (
     write_rows,
     write_text,
 )
-from rlvr.report.text import clock, number, percent, plain, short
+from rlvr.report.text import clock, ended, number, percent, plain, short
 
 QUIET = 5.0  # seconds without a word, ours: longer and one wonders
 
@@ -198,7 +198,7 @@ class LineSink:
         self._print(f"note: {plain(text)}")
 
     def end(self, status: str) -> None:
-        self._print(f"{plain(status)} after {clock(time.time() - self._started)}")
+        self._print(ended(status, time.time() - self._started))
 
     def _print(self, text: str) -> None:
         encoding = getattr(self._stream, "encoding", None) or "utf-8"

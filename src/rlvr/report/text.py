@@ -116,6 +116,12 @@ def percent(share: float) -> str:
     return "–" if not math.isfinite(share) else f"{100 * share:.0f}%" if abs(share) >= 0.1 else f"{100 * share:.1f}%"
 
 
+def ended(status: str, seconds: float) -> str:
+    """How a run ended and how long it took: "finished after 45s", or a longer status with the time behind it."""
+    after = f"after {clock(seconds)}"
+    return f"{plain(status)} {after}" if " " not in status else f"{plain(status)} ({after})"
+
+
 def clock(seconds: float) -> str:
     """'45s', '12:03', '3:04:05', '2d 03h'; an en dash when it is not finite."""
     if not math.isfinite(seconds) or seconds < 0:

@@ -100,7 +100,8 @@ class _End:
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         try:
-            process = subprocess.Popen(self.command, stdin=theirs, stdout=theirs, start_new_session=True)
+            ends = theirs.fileno()
+            process = subprocess.Popen(self.command, stdin=ends, stdout=ends, start_new_session=True)
         except OSError as error:
             ours.close()
             raise SandboxUnavailable(f"{self.command[0]} cannot be started: {error.strerror}") from None

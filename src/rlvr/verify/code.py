@@ -20,6 +20,7 @@ import json
 import math
 import re
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ from rlvr.sandbox.pool import LocalSandbox
 from rlvr.sandbox.remote import Remote
 from rlvr.sandbox.wire import Foreign, encode, same
 from rlvr.verify.blocks import last_block
+from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import LONGEST_ANSWER, LONGEST_TEXT, SHOWN, VerifierBroken, unknown, words, wrong
 
 PYTHON = ("python", "py", "python3")
@@ -77,8 +79,9 @@ class Code:
 
     Parts: "passed" (share) and "tests" (their number). Reasons: "passed", "failed", "exception" (the code does not even
     load), "timeout", "over_limit" (output, files, or over 100 000 characters of code), "crash" (memory, signals),
-    "no_answer"; unknown: "no_tests", "bad_gold: ...", "no_verdict: ..." (the machine's fault). Raises VerifierBroken
-    where nothing on this machine contains hostile code.
+    "no_answer"; unknown: "no_tests", "bad_gold: ...", "no_verdict: ..." (the machine's fault; `most_timeouts` runs on
+    end to which a sandbox gives no answer in time stop the training). Raises VerifierBroken where nothing on this
+    machine contains hostile code.
     """
 
     seconds: float = 10.0
@@ -92,7 +95,9 @@ class Code:
     workers: int | None = None
     remote: str | None = None
     sandbox: Sandbox | None = None
+    most_timeouts: int = MOST_TIMEOUTS
     _sandbox: Sandbox = field(init=False, repr=False, compare=False)
+    _patience: Patience = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not (0 < self.seconds < math.inf and self.memory_mb > 0 and 0 <= self.tolerance < 1):
@@ -100,6 +105,8 @@ class Code:
                 "code: seconds and memory_mb are above 0, tolerance is in [0, 1); got"
                 f" {self.seconds!r}, {self.memory_mb!r}, {self.tolerance!r}"
             )
+        where = f"code: {self.remote}" if self.remote else "code: its sandbox"
+        object.__setattr__(self, "_patience", Patience(where, self.seconds, self.most_timeouts))
         if self.remote is not None and (not self.remote.strip() or self.paths or self.sandbox):
             raise ValueError("code: remote is a command, and has neither paths nor a sandbox of this machine beside it")
         here = self.sandbox or (None if self.remote else LocalSandbox(self.workers, self.paths))
@@ -125,7 +132,7 @@ class Code:
         if len(code) > LONGEST_ANSWER:
             return wrong("over_limit")
         try:
-            return self._judged(code, suite)
+            return self._judged(code, suite, task.id)
         except SandboxUnavailable as error:
             raise VerifierBroken(f"code: {error}") from None
 
@@ -140,12 +147,17 @@ class Code:
         with ThreadPoolExecutor(getattr(self._sandbox, "workers", 4)) as threads:
             return list(threads.map(lambda item: self(words(item[0]), item[1]), items))
 
-    def _judged(self, code: str, suite: Suite) -> Verdict:
+    def _judged(self, code: str, suite: Suite, task: str) -> Verdict:
         limits = Limits(seconds=self.seconds, memory=self.memory_mb << 20)
         passed, reason, seconds = 0, "", 0.0
         for job, wanted in _jobs(code, suite, limits):
+            began = time.monotonic()
             outcome = self._sandbox.run(job)
             seconds += outcome.seconds
+            if outcome.status == "failed" and time.monotonic() - began > self.seconds:
+                self._patience.overran(task)
+            else:
+                self._patience.answered()
             fault = next((r for r in outcome.results if r.kind in ("import_failed", "unsendable")), None)
             if outcome.status == "failed" or fault is not None:
                 why = f"no_verdict: {outcome.detail}" if fault is None else f"bad_gold: {fault.text}"

@@ -107,6 +107,10 @@ def _build(name: str, settings: Mapping[str, Any]) -> Verifier:
             raise ValueError(f"verifier {name!r} has no setting {setting!r}; {hint}")
         if isinstance(value, str) and "Verifier" in str(parameters[setting].annotation):
             settings = {**settings, setting: verifier_from(value)}
+    lacking = [p.name for p in inspect.signature(make).parameters.values() if p.default is p.empty]
+    if lacking := [setting for setting in lacking if setting not in settings]:
+        wanted = ", ".join(f"{setting}=..." for setting in lacking)
+        raise ValueError(f"verifier {name!r} needs {', '.join(lacking)}: write {name}({wanted}); rlvr explain {name}")
     try:
         return make(**settings)
     except TypeError as error:
