@@ -36,7 +36,7 @@ _TOLERANCE = {torch.float64: 1e-5, torch.float32: 1e-4, torch.float16: 2e-2, tor
 
 @contextmanager
 def evaluating(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Dropout and its like off inside; the own mode of each of these modules, all those of a model, is put back after."""
+    """Dropout and its like off inside; the mode of each of these modules is put back after. Give all of a model."""
     training = [m for m in modules if m.training]
     for m in training:
         m.training = False
