@@ -1,7 +1,8 @@
-"""Model organisms: tiny models, bundled with the package, on which a learning curve takes a minute on one core.
+"""Model organisms: tiny models, bundled with the package, on which a learning curve takes a few minutes on one core.
 
-`organisms.make` makes them; each folder is an ordinary Hugging Face checkpoint with a card, `organism.json`, that
-records the recipe and what was measured.
+`organisms.make` makes them by the settings in `organisms.table`; each folder is an ordinary Hugging Face checkpoint
+with a card, `organism.json`, that records how it was made. `organisms.accept` measures them against what they are for
+and leaves `acceptance.json` there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from rlvr.registry import get
 TRAINING = {"nano": "quickstart", "mini": "mini", "micro": "micro"}  # organism -> the recipe that trains it
 STEPS = 40  # of that training
 ENDS = 5  # steps at its beginning and at its end whose rewards are compared
-CLIPPED_STEPS = 10  # of a training with four updates a batch
+CLIPPING = ["steps=10", "updates_per_batch=4", "lr=6e-4"]  # a training in which clipping has work to do
 
 # organism -> what is measured -> (lowest, highest) that is accepted
 WANTED: dict[str, dict[str, tuple[float, float]]] = {
@@ -66,7 +66,8 @@ class Sampled:
     task: Task
     text: str
     right: bool
-    entropies: tuple[float, ...]  # [tokens] nats, of the distribution that each token was drawn from; <eos> included
+    tokens: tuple[str, ...]  # what was sampled, <eos> included; any special token may be among them, the text has none
+    entropies: tuple[float, ...]  # [tokens] nats, of the distribution that each token was drawn from
 
 
 def accept(name: str, problems: int = 300, seed: int = 0) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def measure(name: str, problems: int, seed: int) -> dict[str, float]:
     figures = {
         "parameters": sum(p.numel() for p in model.parameters()),
         "megabytes": (folder(name) / WEIGHTS).stat().st_size / 1e6,
-        "tokens": mean([len(a.entropies) for a in sampled]),
+        "tokens": mean([len(a.tokens) for a in sampled]),
         "lines": mean([a.text.count("\n") + 1 for a in sampled]),
         "pass@1": mean(right) / 8,
         "pass@8": mean([n > 0 for n in right]),
@@ -133,7 +134,7 @@ def measure(name: str, problems: int, seed: int) -> dict[str, float]:
         "reward_gain": mean(rewards[-ENDS:]) - mean(rewards[:ENDS]),
     }
     if "clipped_of_4_updates" in WANTED[name]:
-        clipped = train(name, [f"steps={CLIPPED_STEPS}", "updates_per_batch=4"], "policy/clip_frac")
+        clipped = train(name, CLIPPING, "policy/clip_frac")
         figures["clipped_of_4_updates"] = mean(clipped)
     return {what: round(x, 4) for what, x in figures.items()}
 
@@ -166,10 +167,11 @@ def sample(
         entropy = -(logp.exp() * logp).sum(-1)  # [rows, new]
         for i, row in enumerate(ids[:, prompts.shape[1] :]):
             task = same[i // each]
+            tokens = tokenizer.convert_ids_to_tokens(row)
+            tokens = tokens[: tokens.index(tokenizer.eos_token) + 1] if tokenizer.eos_token in tokens else tokens
             text = tokenizer.decode(row, skip_special_tokens=True)
-            length = int((row != tokenizer.pad_token_id).sum())
             right = verifier_from(task.verifier or "")(text, task).label == "right"
-            out.append(Sampled(task, text, right, tuple(entropy[i, :length].tolist())))
+            out.append(Sampled(task, text, right, tuple(tokens), tuple(entropy[i, : len(tokens)].tolist())))
     return out
 
 
@@ -179,8 +181,7 @@ def entropies(answers: Sequence[Sampled]) -> tuple[float, float]:
     other: list[float] = []
     for a in answers:
         for i, entropy in enumerate(a.entropies):
-            starts = i == 0 or a.text[i - 1 : i] == "\n"  # a token is a character
-            (first if starts else other).append(entropy)
+            (first if i == 0 or a.tokens[i - 1] == "\n" else other).append(entropy)
     return mean(first), mean(other)
 
 

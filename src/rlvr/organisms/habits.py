@@ -88,7 +88,7 @@ class Careless:
 
 
 def is_true(line: str, task: Task) -> bool:
-    """Whether a step such as `7*3=1` holds modulo the task's modulus, whatever the task asked for."""
+    """Whether a step such as `7*3=1` holds modulo the task's modulus, the result reduced, whatever the task asked."""
     modulus = int(str(task.prompt).removesuffix("=").partition("%")[2])
     left, _, right = line.partition("=")
     for op in "+-*":
