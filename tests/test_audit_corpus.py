@@ -157,7 +157,7 @@ def test_both_halves_have_right_and_wrong_answers(name):
 
 
 def test_no_pair_of_the_same_gold_is_both_right_and_wrong():
-    for name in ("math", "numbers", "choice", "json"):
+    for name in ("math", "numbers", "wide", "choice", "json"):
         said: dict[tuple[str, str], set[bool]] = {}
         for p in corpus(name).pairs:
             said.setdefault((p.gold, p.answer), set()).add(p.equal)
@@ -165,7 +165,7 @@ def test_no_pair_of_the_same_gold_is_both_right_and_wrong():
 
 
 def test_an_unknown_corpus_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match="math, numbers, choice, json"):
+    with pytest.raises(ValueError, match="math, numbers, wide, choice, json"):
         corpus("physics")
 
 

@@ -296,6 +296,41 @@ def test_a_gold_that_nobody_can_read_still_equals_its_own_words() -> None:
     assert outcome(Math("last_box"), "\\boxed{7}", gold) == ("unknown", "bad_gold")
 
 
+@pytest.mark.parametrize(
+    ("text", "gold", "reason"),
+    [
+        ("x\ud800", "y", "unparsable"),  # half of a character, in words and as a name
+        ("Fr(\ud800 here", "\\frac{x - 6}{4x - 8}", "different"),
+        ("(10^{4500})!", "5", "over_limit"),  # Python refuses to write a number of over 4300 digits
+        ("5", "(1e4000)_{16}", "bad_gold"),
+    ],
+)
+def test_what_a_fuzz_run_found(text: str, gold: str, reason: str) -> None:
+    assert compared(text, gold, USUAL).reason == reason
+
+
+def test_formulas_are_held_apart_at_points_that_were_not_left_to_chance() -> None:
+    letters = list("stuvwxyz")
+    for i in range(40):  # the points depend on the texts
+        a, b, c = random.Random(i).sample(letters, 3)
+        for x, y in (
+            (f"(-1)^{a}", "1"), (f"(-1)^{{{a}+{b}}}", "-1"), (f"(-1)^{{{a}+{b}}}", f"(-1)^{a}"), (f"\\min({a},{b})", a),
+            (f"\\max({a},{b},{c})", f"\\max({a},{c})"), (f"|{a}-{b}|", f"{a}-{b}"), (f"|{a}+{b}|", f"|{a}|+|{b}|"),
+        ):  # fmt: skip
+            assert compared(x, y, USUAL).reason == "different", (x, y)
+        pascal = f"\\binom{{{a}}}{{{b}}}", f"\\frac{{{a}!}}{{{b}!({a}-{b})!}}"
+        assert compared(*pascal, USUAL).reason == "equal"
+
+
+def test_a_difference_that_a_root_or_a_quotient_shrinks_is_still_one() -> None:
+    for a, b in (
+        ("10^{100}", "\\sqrt{10^{200}+1}"), ("10^{50}", "\\sqrt[4]{10^{200}+1}"),
+        ("\\ln(10^{100})", "\\ln(10^{100}+1)"), ("\\frac{\\pi}{2}", "\\arctan(10^{12})"),
+        ("10^{-50}", "\\frac{1}{10^{50}+\\pi\\cdot 10^{-50}}"), ("1", "\\tanh 100"),
+    ):  # fmt: skip
+        assert compared(a, b, USUAL).reason == "different", b
+
+
 def test_escapes_written_twice_are_read_once() -> None:
     assert compared("\\\\frac{1}{2}", "1/2", USUAL).reason == "equal"
     assert compared("\\\\left(\\\\frac{1}{5},\\\\frac{1}{6}\\\\right)", "(1/5, 1/6)", USUAL).reason == "equal"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from rlvr.audit import documents, hostile, letters
+from rlvr.audit import documents, hostile, letters, wide
 from rlvr.audit.exact import same
 from rlvr.audit.form import KEYBOARD, show, value
 from rlvr.audit.golds import NUMBERS, Gold, golds
@@ -155,6 +155,27 @@ def _hostile() -> Iterator[Made]:
         )
 
 
+def _wide(seed: int) -> Iterator[Made]:
+    truth: dict[tuple[str, str], bool] = {}
+    for i, asked in enumerate(wide.questions(seed)):
+        if truth.setdefault((asked.gold, asked.answer), asked.equal) != asked.equal:
+            raise BadCertificate(f"{asked.gold!r} and {asked.answer!r} are called the same and different")
+        yield (
+            "template",
+            _pair(
+                "wide",
+                "pairs",
+                "mathematics",
+                asked.gold,
+                str(i),
+                asked.category,
+                asked.rewrite,
+                asked.answer,
+                asked.equal,
+            ),
+        )
+
+
 def _choice(seed: int) -> Iterator[Made]:
     for i, asked in enumerate(letters.questions(seed)):
         part: Part = "hostile" if asked.category == "large" else "pairs"
@@ -175,6 +196,7 @@ def _json(seed: int) -> Iterator[Made]:
 CORPORA: dict[str, Callable[[int], Iterator[Made]]] = {
     "math": _math,
     "numbers": _numbers,
+    "wide": _wide,
     "choice": _choice,
     "json": _json,
 }

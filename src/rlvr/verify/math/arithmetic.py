@@ -23,6 +23,7 @@ NEAREST = "n"
 ZERO: Real = libmp.fzero
 NOISE = 32  # bits of a float that rounding may have spoilt
 NOTHING = -(1 << 40)  # the magnitude of zero
+_SHRUNK = 16  # bits that the guard digits may take; ours
 _ABOUT_ONE = frozenset(["log", "cos", "acos", "acosh"])  # functions with a zero at an argument of about one
 _HUGE = 1 << 24  # binary exponent beyond which functions are not evaluated
 
@@ -49,8 +50,9 @@ class Field:
     """Arithmetic at one precision.
 
     `real`: roots and logarithms of negative numbers are Undefined, as people mean it of variables, rather than complex.
-    `low` and `high` are the binary exponents of the smallest and the largest number that occurred: a float must span
-    them for a difference to mean anything. `rough`: there were floats at all.
+    `low` and `high` are the binary exponents of the smallest and the largest number that occurred, where a change of
+    the smallest still counts behind a root, a quotient or a product that shrinks it: a float must span them for a
+    difference to mean anything. `rough`: there were floats at all.
     """
 
     __slots__ = ("budget", "high", "low", "prec", "real", "rough")
@@ -84,6 +86,11 @@ class Field:
             raise OverLimit("a number beyond all measure")
         self.low, self.high = min(self.low, exponent), max(self.high, exponent)
         return value
+
+    def _shrunk(self, bits: int) -> None:
+        """A change of an operand is this many bits smaller in the result, as that of 10^200 is in its root."""
+        if bits > _SHRUNK:
+            self.low -= bits
 
     def _settled(self, value: Value, scale: int | None = None) -> Value:
         """A float, noted; 0 where nothing but rounding can be left of it, given the magnitude that it was made from.
@@ -140,6 +147,7 @@ class Field:
         if type(x) is not tuple and type(y) is not tuple:
             return self.exact(x * y)
         self.budget.spend(2 + (self.prec >> 9))
+        self._shrunk(-min(self.magnitude(x), self.magnitude(y)))
         return self._settled(self._two(libmp.mpf_mul, libmp.mpc_mul, x, y))
 
     def div(self, x: Value, y: Value) -> Value:
@@ -148,6 +156,8 @@ class Field:
         if type(x) is not tuple and type(y) is not tuple:
             return self.exact(Fraction(x) / y)
         self.budget.spend(3 + (self.prec >> 8))
+        divisor = self.magnitude(y)
+        self._shrunk(max(divisor, 2 * divisor - self.magnitude(x)) if x else 0)
         return self._settled(self._two(libmp.mpf_div, libmp.mpc_div, x, y))
 
     def neg(self, x: Value) -> Value:
@@ -201,6 +211,8 @@ class Field:
             raise OverLimit("an exponent beyond all measure")
         self.budget.spend(4 + (self.prec >> 8) * n.bit_length())
         base = self.float(x)
+        scale = self.magnitude(base)
+        self._shrunk((1 - n) * scale)
         function = libmp.mpf_pow_int if len(base) == 4 else libmp.mpc_pow_int
         return self._settled(function(base, n, self.prec, NEAREST))
 
@@ -224,6 +236,8 @@ class Field:
                 return self.exact(Fraction(top, bottom))
         self.budget.spend(4 + (self.prec * self.prec >> 16))
         value = self.float(x)
+        scale = self.magnitude(value)
+        self._shrunk(scale - scale // n)
         if len(value) == 4:
             if n == 2:
                 return self._note(libmp.mpf_sqrt(value, self.prec, NEAREST))
@@ -263,6 +277,14 @@ class Field:
             return self.function(name, (value, ZERO))
         except (ZeroDivisionError, ValueError):
             raise Undefined(f"{name} has a pole here") from None
+        if name == "log":
+            self._shrunk(scale)
+        elif name == "exp":
+            self._shrunk(-self.magnitude(found))
+        elif name == "atan":
+            self._shrunk(2 * scale)
+        elif name == "tanh":
+            self._shrunk(3 << scale if scale > 0 else 0)
         if name == "tan" and found[2] + found[3] > self.prec - NOISE:
             raise Undefined("tan has a pole here")
         return self._settled(found, None if name == "exp" else max(scale, 0) if name in _ABOUT_ONE else scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlvr.verify.math import literals
 from rlvr.verify.math.lexicon import Token
 from rlvr.verify.math.limits import LARGEST_LIST, Fault, OverLimit
 from rlvr.verify.math.nodes import Call, Many, Matrix, Node, Set, Tuple, multiply
@@ -42,6 +43,8 @@ def listed(p: Parser, *closers: str) -> list[Node]:
 
 def bracket(p: Parser, token: Token) -> Node:
     opened = {"langle": "<"}.get(token.kind, token.kind)
+    if opened == "(" and (based := literals.in_brackets(p)) is not None:
+        return based
     if token.kind == "langle":
         items, closed = listed(p, "rangle"), ">"
     else:

@@ -42,6 +42,7 @@ from rlvr.verify.math.nodes import (
     Unit,
     Var,
     add,
+    digits,
     exact,
     multiply,
     negate,
@@ -154,7 +155,7 @@ class Comparison:
             if isinstance(node, Based):
                 written.append((node.digits, node.base))
             elif value is not None and value.denominator == 1 and value >= 0:
-                written.append((str(value), 0 if how == "lenient" else 10))
+                written.append((digits(value.numerator), 0 if how == "lenient" else 10))
             else:
                 return False
         (x, p), (y, q) = written
@@ -322,13 +323,13 @@ class Comparison:
 
 
 def _parts(node: Node) -> list[Node] | None:
-    """The parts of a ratio: of 2:7, of 10:30 that may be a time, of 2/7."""
+    """The parts of a ratio: of 2:7, of 10:30 and 12:21:27 that may be times, of 2/7."""
     if isinstance(node, Ratio):
         return list(node.parts)
     if isinstance(node, Time):
-        if node.half or node.fields[2] or node.fields[1] < 10:
+        if node.half or node.fields[1] < 10 or 0 < node.fields[2] < 10:
             return None
-        return [Num(n) for n in node.fields[:2]]
+        return [Num(n) for n in node.fields[: 3 if node.fields[2] else 2]]
     return [node, Num(1)] if type(node) in SCALARS else None
 
 

@@ -141,7 +141,7 @@ def _factorial(e: Evaluator, x: Value) -> Value:
     if n < 0:
         raise Undefined("the factorial of a negative number")
     if n > 3000 or n * max(1, n.bit_length() - 1) > 2 * MOST_BITS:
-        raise OverLimit(f"the factorial of {x}")
+        raise OverLimit("a factorial beyond all measure")
     return e.field.exact(math.factorial(n))
 
 

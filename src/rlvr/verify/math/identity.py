@@ -37,7 +37,8 @@ class Shape(NamedTuple):
     discrete: bool = False  # variables are integers
     imaginary: bool = False
     degree: int = 1  # of the highest power, roughly
-    reach: int = 0  # the largest number, where a function changes its course: |x - 7| does at 7
+    bent: bool = False  # a function changes its course somewhere: |x - 7| does at 7
+    reach: int = 0  # then, the largest number
 
 
 def shape(*nodes: Node) -> Shape:
@@ -77,7 +78,7 @@ def shape(*nodes: Node) -> Shape:
         elif isinstance(node, Neg | Percent | Degree):
             rational &= not isinstance(node, Degree)
             stack.append(node.arg)
-    return Shape(frozenset(names), rational, discrete, imaginary, degree, largest * bent)
+    return Shape(frozenset(names), rational, discrete, imaginary, degree, bent, largest * bent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class Bench:
         while True:
             field = Field(precision, self.budget, real)
             x, y = sides(field)
-            span = field.high - field.low + GUARD
+            span = field.high - field.low + GUARD + 2 * max(0, field.high)  # (1 + sqrt 2)^99 is nearly whole
             value = field.sub(x, y)
             if type(value) is not tuple and not field.rough:
                 return not value
@@ -219,20 +220,26 @@ class Bench:
 
     def points(self, occurs: Shape) -> Iterator[dict[str, Exact]]:
         """Values for the variables: positive, negative, positive, of both signs, and so on."""
-        for i in range(_TRIES):
+        for i in range(3 * _TRIES if occurs.discrete else _TRIES):  # a binomial coefficient is seldom defined
             yield {name: self._coordinate(name, i, k, occurs) for k, name in enumerate(sorted(occurs.names))}
 
     def _coordinate(self, name: str, i: int, k: int, occurs: Shape) -> Exact:
-        draw = int.from_bytes(hashlib.blake2b(self.seed + b"%d" % i + name.encode(), digest_size=8).digest(), "little")
+        draw = int.from_bytes(
+            hashlib.blake2b(self.seed + b"%d" % i + name.encode("utf-8", "surrogatepass"), digest_size=8).digest(),
+            "little",
+        )
         if occurs.discrete:
-            return 2 + draw % (13 if i % 2 == 0 else 40)
+            number: Exact = 2 + draw % (13 if i % 2 == 0 else 40)
+            return number + (number + (i + 1 >> k)) % 2 if k < 3 else number  # parities: (-1)^n must not pass for 1
         negative = i == 1 or (i == 3 and k % 2 == 1) or (i > 4 and draw >> 63 == 1)
         if occurs.rational:
-            number: Exact = 2 + draw % (1 << (30 if occurs.degree < 40 else 7))
+            number = 2 + draw % (1 << (30 if occurs.degree < 40 else 7))
         else:
             number = Fraction(200 + draw % 800, 1024)
             if i % 4 in (1, 2):
                 number += occurs.reach + 1
+            if occurs.bent:  # each variable is the least, and the greatest, somewhere: min(x, y) must not pass for x
+                number += (k + max(0, i - 1) * (i != 3)) % len(occurs.names)
         return -number if negative else number
 
     def proportional(self, a: Node, b: Node) -> int:

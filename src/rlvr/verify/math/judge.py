@@ -11,7 +11,7 @@ from rlvr.verify.math.arithmetic import Budget
 from rlvr.verify.math.compare import Comparison
 from rlvr.verify.math.conventions import Conventions
 from rlvr.verify.math.identity import Bench
-from rlvr.verify.math.limits import Fault, Undefined
+from rlvr.verify.math.limits import WORK, Fault, Undefined
 from rlvr.verify.math.nodes import Either, Labelled, Node
 from rlvr.verify.verifier import squeeze
 
@@ -61,8 +61,13 @@ def _alike(answer: str, gold: str) -> bool:
 
 
 def _comparison(a: Answer, b: Answer, conventions: Conventions) -> Comparison:
-    seed = hashlib.blake2b("\0".join(sorted((a.text, b.text))).encode(), digest_size=16).digest()
-    return Comparison(conventions, Bench(seed, Budget(), conventions.log == "e", conventions.decimals))
+    seed = hashlib.blake2b(
+        "\0".join(sorted((a.text, b.text))).encode("utf-8", "surrogatepass"), digest_size=16
+    ).digest()
+    return Comparison(
+        conventions,
+        Bench(seed, Budget(WORK - len(a.tokens) - len(b.tokens)), conventions.log == "e", conventions.decimals),
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -6,14 +6,14 @@ All of them are our choice: far above any honest answer, and low enough that a v
 from __future__ import annotations
 
 LONGEST = 6000  # characters of an answer that are read as mathematics
-MOST_TOKENS = 1000
+MOST_TOKENS = 850
 DEEPEST = 48  # nested brackets, exponents, arguments, signs behind a factor; each costs up to eight stack frames
 LONGEST_LITERAL = 640  # digits of one number; int() reads this many whatever the interpreter's own limit
 FOLDED_BITS = 1024  # numbers up to this size are computed while reading
 MOST_BITS = 20_000  # of an exact number: 2006! has 19 112
 MOST_PRECISION = 4096  # bits; 1233 digits
 LARGEST_LIST = 400  # elements of a list, set or matrix that are compared one by one
-WORK = 2500  # in one comparison; a unit is one to three microseconds, honest answers need under 400
+WORK = 2000  # in one comparison; less one for each token; a unit is one to four microseconds, honest answers need under 400
 
 
 class Fault(Exception):

@@ -37,11 +37,12 @@ _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eig
 def number(p: Parser, token: Token) -> Node:
     raw = token.value
     kind = p.kind
-    if raw.isdigit():
+    if raw.isalnum():  # also 3E2, which may be a number in a base
         if kind == "_":
             return based(p, raw)
         if kind == "v" and _hexadecimal(p):
             return based(p, raw + _letters_and_digits(p))
+    if raw.isdigit():
         if kind == "n" or kind == "frac":
             mixed = _mixed(p, int(raw))
             if mixed is not None:
@@ -102,6 +103,20 @@ def _hexadecimal(p: Parser) -> bool:
         i += 1
     base = p.ahead(i + 2) if p.ahead(i + 1).kind == "{" else p.ahead(i + 1)
     return token.kind == "_" and base.value in ("11", "12", "13", "14", "15", "16")
+
+
+def in_brackets(p: Parser) -> Node | None:
+    """(1A3)_{16}, behind its opening bracket; None for anything else."""
+    i = 0
+    while p.ahead(i).kind in ("v", "n", "c") and p.ahead(i).value.isalnum() and i < 40:
+        i += 1
+    if p.ahead(i).kind != ")" or p.ahead(i + 1).kind != "_":
+        return None
+    found = "".join(p.ahead(j).value for j in range(i))
+    if found.isdigit() or not set(found) <= set("0123456789ABCDEF"):
+        return None
+    p.at += i + 1
+    return based(p, found)
 
 
 def _letters_and_digits(p: Parser) -> str:

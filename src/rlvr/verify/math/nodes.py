@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
-from rlvr.verify.math.limits import FOLDED_BITS, Fault
+from rlvr.verify.math.limits import FOLDED_BITS, LONGEST_LITERAL, Fault, OverLimit
 
 Exact: TypeAlias = int | Fraction
 
@@ -222,6 +222,13 @@ def whole(value: Exact) -> Exact:
 def exact(node: Node) -> Exact | None:
     """The value of a number; None for any other formula."""
     return node.value if type(node) is Num or type(node) is Dec else None
+
+
+def digits(value: int) -> str:
+    """A number as it is written. Raises OverLimit where it is longer than any that is read."""
+    if value.bit_length() > 4 * LONGEST_LITERAL:
+        raise OverLimit(f"a number of over {LONGEST_LITERAL} digits")
+    return str(value)
 
 
 # Constructors that compute at once what is a small exact number

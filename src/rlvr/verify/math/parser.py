@@ -38,6 +38,7 @@ from rlvr.verify.math.nodes import (
     Tuple,
     Var,
     add,
+    digits,
     exact,
     factorial,
     multiply,
@@ -272,7 +273,7 @@ class Parser:
                 self.at += 1
                 node = Degree(self.scalar(node))
             elif kind == "_" and bracketed and type(node) is Num and type(node.value) is int and node.value >= 0:
-                node = literals.based(self, str(node.value))  # (101)_2
+                node = literals.based(self, digits(node.value))  # (101)_2
             else:
                 self.depth = depth
                 return node
