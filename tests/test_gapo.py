@@ -112,6 +112,12 @@ def test_the_exp_mode_is_the_trust_regions_own_ratio() -> None:
         assert high_of(8, c, GroupAdaptiveClip(0.2, 0.28, "exp")) == pytest.approx(math.exp((1 - c / 8) / lam) - 1)
 
 
+def test_the_fixed_mode_gives_every_right_answer_the_same_room() -> None:
+    piece = GroupAdaptiveClip(0.2, 0.28, "fixed")
+    assert piece(group(8, 7))[1].tolist() == [0.28] * 7 + [0.2]
+    assert [high_of(k, c, piece) for k, c in ((8, 1), (8, 8), (1, 1))] == [0.28] * 3
+
+
 # ---- defaults, refusals --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("stack", "low", "high"),

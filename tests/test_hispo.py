@@ -17,7 +17,7 @@ from rlvr.method import Method
 from rlvr.methods.grpo import grpo
 from rlvr.methods.hispo import EntropySegments, Saliency, SegmentMean, flat_entropy, hispo
 from rlvr.stacking import StackError, build_method
-from rlvr.testing import outcome, random_batch, running
+from rlvr.testing import cut_invariance, finiteness, outcome, random_batch, running
 
 F64 = torch.float64
 
@@ -115,6 +115,31 @@ def test_segments_and_shares_are_of_the_rollout_and_not_of_the_policy() -> None:
     later = batch.with_({"now_logp": batch["now_logp"] - 1, "now_entropy": batch["now_entropy"] + 1})
     for name in ("hispo/start", "token_weight"):
         assert torch.equal(plan.credit(batch)[name], plan.credit(later)[name])
+
+
+def test_random_cuts_are_as_many_elsewhere_and_do_not_depend_on_the_order_of_rows() -> None:
+    batch, _ = random_batch(0, rows=40)
+    mine, other = (EntropySegments(0.3, 0.6, 4, cut)(batch)["hispo/start"] for cut in ("entropy", "random"))
+    assert torch.equal(batch.row_sum(mine), batch.row_sum(other))
+    assert bool(other[batch.first[batch.length > 0]].all())
+    assert int((mine & other).sum()) < 0.7 * int(mine.sum())
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(1))
+    moved = EntropySegments(0.3, 0.6, 4, "random")(batch.take(order))["hispo/start"]
+    assert torch.equal(moved, other[batch.token_index(order)])
+
+
+def test_even_cuts_and_even_shares() -> None:
+    batch = rows([1, 2, 3, 4, 5], [], [6, 7])
+    batch = batch.with_(EntropySegments(window=2, cut="even")(batch))
+    assert batch["hispo/start"].tolist() == [True, False, True, False, True, True, False]
+    assert Saliency(1, even=True)(batch).tolist() == pytest.approx([1 / 6] * 4 + [1 / 3] + [1 / 2] * 2)
+
+
+@pytest.mark.parametrize("cut", ["random", "even"])
+def test_controls_keep_the_laws(cut: Any) -> None:
+    method = hispo(grpo(), window=4, floor=2, cut=cut, even=True)
+    assert cut_invariance(method).ok
+    assert finiteness(method).ok
 
 
 # ---- shares --------------------------------------------------------------------------------------------------

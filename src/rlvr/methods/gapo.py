@@ -8,7 +8,7 @@ A lone right answer gets high_max, one of a solved group `low`. Why: in a trust 
 exp(A / lambda), and A = 1 - c/k. Main form is GSPO's ratio of a row ("gapo,gspo"), the other one GRPO's of a token.
 
 Source: arXiv 2609.00444 (EMNLP 2026). Bounds from there: (3e-3, 5e-3) for a row's ratio, (0.2, 0.28) for a token's,
-and (7e-5, 3e-4) for models distilled on long answers. `mode` "exp" and "advantage" are ours.
+and (7e-5, 3e-4) for models distilled on long answers. Modes but "linear" are ours.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ class GroupAdaptiveClip:
                                                           right answer gives high_max
     advantage   linear, x = (s_i - mean_g s) k / (k - 1)  any row above its group's mean; s the verdict's score. Equal
                                                           to linear where scores are 0 and 1
+    fixed       high_max                                  right rows, rare or not: a control
 
     low, high_max None: by the level of the stack's ratio. Returns clip_low [N], clip_high [N].
     """
 
     low: float | None = None
     high_max: float | None = None
-    mode: Literal["linear", "exp", "advantage"] = "linear"
+    mode: Literal["linear", "exp", "advantage", "fixed"] = "linear"
     needs: ClassVar = ("behavior_logp", "score", "correct", "known", "group", "episode")
 
     def __post_init__(self) -> None:
@@ -81,7 +82,7 @@ class GroupAdaptiveClip:
         else:
             room = (k - batch.group_count(right).clamp(min=1)) / others
             has_room = right
-        room = torch.where(k > 1, room, right.double())
+        room = torch.where((k > 1) & (self.mode != "fixed"), room, right.double())
         if self.mode == "exp":
             high = torch.expm1(room * math.log1p(self.high_max))
         else:
@@ -104,14 +105,15 @@ def gapo(
     method: Method,
     low: float | None = None,
     high_max: float | None = None,
-    mode: Literal["linear", "exp", "advantage"] = "linear",
+    mode: Literal["linear", "exp", "advantage", "fixed"] = "linear",
     std: bool = False,
 ) -> Method:
     """Upper clip bounds that grow as right answers get rarer in their group.
 
     low: how far any ratio may fall, and how far that of a solved group may rise; None: 0.2, with a row's ratio 3e-3.
     high_max: how far the ratio of a lone right answer may rise; None: 0.28, with a row's ratio 5e-3.
-    mode: "linear" is the paper's; "exp" follows the trust region itself; "advantage" reads graded scores.
+    mode: "linear" is the paper's; "exp" follows the trust region itself; "advantage" reads graded scores; "fixed" is a
+    control, high_max for every right answer.
     std: whether the stack's advantage stays as it is; otherwise the group's spread is not divided out.
     """
     method = method.firm("gapo", bounds=GroupAdaptiveClip(low, high_max, mode))

@@ -18,8 +18,11 @@ within a segment. For answers of thirty tokens see recipes/methods/hispo.toml.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from random import Random
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +32,7 @@ from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.ratio import Ratio
 from rlvr.loss.reduction import RowSum
 from rlvr.method import Method
+from rlvr.records import digest, mix
 from rlvr.registry import register
 from rlvr.streams import declare
 
@@ -52,12 +56,16 @@ def flat_entropy(batch: Batch, policy: Any) -> tuple[Batch, Any]:
 
 @dataclass(frozen=True)
 class EntropySegments:
-    """Segments as above. Gives hispo/start [N] bool. Raises ValueError where an entropy is not a number."""
+    """Segments as above. Gives hispo/start [N] bool. Raises ValueError where an entropy is not a number.
+
+    cut: "random" puts as many ends elsewhere in the row, "even" one at every `window` tokens: controls, our own.
+    """
 
     smoothing: float = 0.1
     quantile: float = 0.6
     window: int = 64
-    needs: ClassVar = ("entropy",)
+    cut: Literal["entropy", "random", "even"] = "entropy"
+    needs: ClassVar = ("entropy", "token")
     gives: ClassVar = ("hispo/start",)
 
     def __post_init__(self) -> None:
@@ -70,20 +78,21 @@ class EntropySegments:
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         start = _row_starts(batch)
-        for t in self.ends(batch):
-            start[t + 1] = True
+        if self.cut == "even":
+            place = torch.arange(len(start), device=start.device) - batch.first[batch.row]
+            return {"hispo/start": place % self.window == 0}
+        ends = self.peaks(batch) if self.cut == "entropy" else _elsewhere(batch, self.peaks(batch))
+        start[torch.tensor(ends, dtype=torch.long, device=start.device) + 1] = True
         return {"hispo/start": start}
 
-    def ends(self, batch: Batch) -> list[int]:
+    def peaks(self, batch: Batch) -> list[int]:
         """Tokens that end a segment inside a row, in order."""
         entropy = batch["entropy"]
         if bool(torch.isnan(entropy).any()):
             ids = batch["id"][torch.unique(batch.row[torch.isnan(entropy)])].tolist()
             raise ValueError(f"the entropy is not a number on rows {ids[:20]}")
         # Counted from the row's first entropy, a flat row stays exactly flat: no rounding that could look like a peak.
-        from_first = (
-            entropy - batch.spread(entropy[batch.first.clamp(max=len(entropy) - 1)]) if len(entropy) else entropy
-        )
+        from_first = entropy - entropy[batch.first[batch.row]]
         e = batch.scan(self.smoothing * from_first, 1 - self.smoothing)
         inner = ~_row_starts(batch)
         inner[(batch.length.cumsum(0) - 1)[batch.length > 0]] = False
@@ -114,6 +123,16 @@ def _row_starts(batch: Batch) -> Tensor:
     return start
 
 
+def _elsewhere(batch: Batch, ends: Sequence[int]) -> list[int]:
+    """As many tokens of the same rows by chance; noise that a row's own tokens seed, so that order cannot enter."""
+    out: list[int] = []
+    for row, n in Counter(batch.row[list(ends)].tolist()).items():
+        first, length = int(batch.first[row]), int(batch.length[row])
+        chance = Random(mix(0, "hispo", digest(batch["token"][first : first + length].cpu().numpy())))
+        out += [first + place for place in chance.sample(range(length - 1), n)]
+    return out
+
+
 def _reach(batch: Batch, x: Tensor, n: int, way: int) -> Tensor:
     """[N] the largest x among a token and the n after it (way -1: before it) in its row."""
     size = 1
@@ -126,9 +145,10 @@ def _reach(batch: Batch, x: Tensor, n: int, way: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Saliency:
-    """w_k / max(|S_k|, floor). Returns token_weight [N]."""
+    """w_k / max(|S_k|, floor); even: w_k alike for all segments of a row, a control. Returns token_weight [N]."""
 
     floor: int = 16
+    even: bool = False
     needs: ClassVar = ("entropy", "hispo/start")
 
     def __post_init__(self) -> None:
@@ -144,6 +164,7 @@ class Saliency:
         """[N] w_k of each token's segment."""
         start = batch["hispo/start"]
         mean = batch.segment_mean(batch["entropy"], start)
+        mean = torch.zeros_like(mean) if self.even else mean
         top = torch.full((len(batch),), -torch.inf, dtype=mean.dtype, device=mean.device)
         e = (mean - batch.spread(top.scatter_reduce(0, batch.row, mean, "amax"))).exp()
         return e / batch.spread(batch.row_sum(torch.where(start, e, 0.0)))
@@ -177,18 +198,21 @@ def hispo(
     floor: int = 16,
     clip_low: float | None = None,
     clip_high: float | None = None,
+    cut: Literal["entropy", "random", "even"] = "entropy",
+    even: bool = False,
 ) -> Method:
     """Importance ratios, clipping and credit by segments that are cut at peaks of entropy.
 
     smoothing: weight of the newest entropy in the running mean. quantile: a peak is at least this high in its row.
     window: tokens within which one peak counts. floor: the fewest tokens that a segment counts as.
     clip_low, clip_high: bounds of a segment's ratio, which moves less than a token's; None: the stack's.
+    cut, even: controls. "random" cuts as often, anywhere; "even" every `window` tokens; even: segments weigh alike.
     """
     method = method.firm(
         "hispo",
-        derive=EntropySegments(smoothing, quantile, window),
+        derive=EntropySegments(smoothing, quantile, window, cut),
         reshape=SegmentMean(),
-        token_weight=Saliency(floor),
+        token_weight=Saliency(floor, even),
         ratio=Ratio("hispo/start"),
     ).prefer("hispo", reduction=RowSum())
     if clip_low is None and clip_high is None:
