@@ -77,7 +77,8 @@ AUDITED := math-verify minerva verl mathruler
 audit-peers: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 	$(BIN)/python audit_peers/run.py
 
-# Verdicts per CPU-second: ours on three loads, then ours and the peers on a part of the audit's pairs.
+# The math verifier's numbers: right and wrong on both corpora, verdicts per CPU-second beside math-verify, mutants, a
+# million broken texts; then the speed of every peer on a part of the audit's pairs.
 bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 	$(BIN)/python benchmarks/verify_speed.py
 	$(BIN)/python benchmarks/sandbox_speed.py --json benchmarks/results/sandbox.json

@@ -135,7 +135,8 @@ def _unmarked(text: str) -> Extracted:
     whole = _whole(text)
     if whole is not None:
         return whole
-    tail = _EMPHASIS.sub("", text[-WINDOW:])
+    tail = text[-WINDOW:]
+    tail = _EMPHASIS.sub("", tail) if "**" in tail else tail
     phrase = _phrase_end(tail)
     if phrase is not None:
         answer = _behind_phrase(tail[phrase:])

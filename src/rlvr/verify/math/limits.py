@@ -13,7 +13,7 @@ FOLDED_BITS = 1024  # numbers up to this size are computed while reading
 MOST_BITS = 20_000  # of an exact number: 2006! has 19 112
 MOST_PRECISION = 4096  # bits; 1233 digits
 LARGEST_LIST = 400  # elements of a list, set or matrix that are compared one by one
-WORK = 2000  # in one comparison; less one for each token; a unit is one to four microseconds, honest answers need under 400
+WORK = 2000  # in one comparison, less one for each token; a unit is one to four microseconds, honest ones need < 400
 
 
 class Fault(Exception):
