@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rlvr.batch import Batch, Tally, merge
+from rlvr.pieces import tallies
 from rlvr.plan import Running
 from rlvr.records import Group
 
@@ -46,8 +47,8 @@ def told_by(running: Running, batch: Batch, on_update: bool = False) -> dict[str
     (`on_update`) what pieces with that word say of a weighed optimiser batch."""
     out: dict[str, Tally] = {}
     for placed in running.stack:
-        if hasattr(placed.piece, "tell") and getattr(placed.piece, "on_update", False) == on_update:
-            merge(out, placed.piece.tell(batch))
+        if getattr(placed.piece, "on_update", False) == on_update:
+            merge(out, tallies(placed, batch))
     return out
 
 

@@ -240,6 +240,18 @@ def annotation(placed: Placed, back: Any) -> Mapping[str, Any]:
     return told
 
 
+def tallies(placed: Placed, batch: Batch) -> Mapping[str, Tally]:
+    """What a piece tells of a batch that it worked on, where it has something to tell."""
+    if not hasattr(placed.piece, "tell"):
+        return {}
+    form = "from `tell`, {metric: Tally}"
+    back = _mapping(placed, guarded(placed, placed.piece.tell, batch), form)
+    for name, tally in back.items():
+        if not isinstance(tally, Tally):
+            raise refuse(placed, f"{name} = {shown(tally)}", f"{form}, e.g. Tally.mean(x)")
+    return back
+
+
 def phase_state(placed: Placed, state: Any) -> dict[str, Any]:
     """The state of a phases piece."""
     names = placed.piece.names
