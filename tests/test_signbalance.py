@@ -207,6 +207,26 @@ def test_gradients_on_policy_are_the_advantages_over_the_tokens() -> None:
         torch.testing.assert_close(rows, torch.full_like(rows, want))
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_off_policy_gradients_are_grpos_with_these_advantages(seed: int) -> None:
+    """Token by token: -q A / tokens inside the clip of 0.2, nothing where it acts."""
+    batch, policy = random_batch(seed, rows=40)
+    got = outcome(running(signbalance(grpo())), batch, policy)
+    first = {int(e): i for i, e in reversed(list(enumerate(batch["episode"].tolist())))}
+    answers = [i for i in first.values() if batch["known"][i]]
+    right = sum(bool(batch["correct"][i]) for i in answers)
+    tokens, clipped = int(batch.length[batch["known"]].sum()), 0
+    for i, d, slope in zip(batch.row.tolist(), (policy.logp - batch["old_logp"]).tolist(), got.logp.tolist()):
+        if not batch["known"][i]:
+            assert slope == 0
+            continue
+        q, a = math.exp(d), 1.0 if batch["correct"][i] else -right / (len(answers) - right)
+        stopped = (a > 0 and q > 1.2) or (a < 0 and q < 0.8)
+        clipped += stopped
+        assert slope == pytest.approx(0 if stopped else -q * a / tokens)
+    assert clipped / tokens > 0.01
+
+
 def test_on_the_toy_pushes_are_another_share_than_grpos_and_half_right_groups_learn_alike() -> None:
     toy = toy_step("signbalance", prompts_per_step=16)
     assert toy.told["policy/clip_frac"] > 0.01
