@@ -36,6 +36,7 @@ from rlvr.verify.math_answer import Math
 ROOT = Path(__file__).parents[1]
 PAIRS = ROOT / "tests/cases/math_pairs.txt"
 BLOCK = 50  # pairs in turn; so that both sides see the same machine
+EVERY = 20  # of the second corpus' pairs beside math-verify: some cost it seconds
 CHARACTERS = 8000  # of a response of 2,000 tokens
 WORK = "We add both sides and simplify: $2x + 6 = 14$, hence $x = 4$ and $x^2 = 16$. Now we insert this above.\n" * 4
 TYPICAL = [
@@ -222,7 +223,7 @@ def main() -> None:
         told["corpora"][name] = quality(found)
         print(f"{name}: {json.dumps(told['corpora'][name])}", flush=True)
         usual = [p for p in found.pairs if p.part == "pairs" and in_contract(p)]
-        told["corpora"][name]["speed"] = beside_math_verify(usual)
+        told["corpora"][name]["speed"] = beside_math_verify(usual if name == "math" else usual[::EVERY])
         print(f"{name}: {json.dumps(told['corpora'][name]['speed'])}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
