@@ -232,7 +232,8 @@ def _rows(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+    half = x.shape[-1] // 2
+    return (x * cos).addcmul_(torch.cat([x[..., half:], x[..., :half]], -1), sin)
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:

@@ -182,19 +182,20 @@ class CachedRows:
 
         source[layer] is (keys, values) or empty; jobs are (row there, the prompt's first column there, new row).
         """
-        sized = [(of, column, to, self.end - self.first[to]) for of, column, to in jobs]
-        width = max((length for *_, length in sized), default=0)
-        size = max(1, self.budget // max(1, width))
-        for part in (sized[i : i + size] for i in range(0, len(sized), size)):
-            of, first, to, lengths = torch.tensor(part, device=self.lm.device).unbind(1)
-            columns = torch.arange(width, device=of.device) - (width - lengths)[:, None]
-            columns = columns.clamp(min=0) + first[:, None]  # before a short prompt: anything finite, it is masked
-            for n, tensors in enumerate(source):
-                if n == len(self.layers):
-                    shapes = [(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors]
-                    self.layers.append(_Layer(self, [x.new_zeros(shape) for x, shape in zip(tensors, shapes)]))
-                for slab, x in zip(self.layers[n].slabs, tensors):
-                    slab[to, :, self.end - width : self.end] = x[of[:, None], :, columns].transpose(1, 2)
+        runs: list[list[int]] = []  # [row there, first column there, first new row, one after the last]: a group at a time
+        for of, column, to in sorted(jobs, key=lambda job: job[2]):
+            if runs and runs[-1][0] == of and runs[-1][3] == to:
+                runs[-1][3] += 1
+            else:
+                runs.append([of, column, to, to + 1])
+        for n, tensors in enumerate(source):
+            if n == len(self.layers):
+                shapes = [(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors]
+                self.layers.append(_Layer(self, [x.new_zeros(shape) for x, shape in zip(tensors, shapes)]))
+            for slab, x in zip(self.layers[n].slabs, tensors):
+                for of, column, to, beyond in runs:
+                    first = self.first[to]  # what lies before it is finite, and masked
+                    slab[to:beyond, :, first : self.end] = x[of, :, column : column + self.end - first]
 
 
 class _Layer(DynamicLayer):
