@@ -73,9 +73,14 @@ peers: $(VENV)/installed .venv-trl/installed .venv-verl/installed
 
 # Other people's graders in environments of their own (600 MB), and all of them and ours on the audit's pairs, one at a time.
 AUDITED := math-verify minerva verl mathruler
-.PHONY: audit-peers bench-verify
+.PHONY: audit audit-peers bench-verify
 audit-peers: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 	$(BIN)/python audit_peers/run.py
+
+# Both audits in one command: other people's graders and ours on the audit's pairs, and the audit itself on mutants of ours.
+audit: audit-peers
+	$(BIN)/rlvr audit math --corpus wide --fail-on "false_accept,false_reject>0.005,killed"
+	$(BIN)/python benchmarks/mutation_check.py
 
 # The math verifier's numbers: right and wrong on both corpora, verdicts per CPU-second beside math-verify, mutants, a
 # million broken texts; then the speed of every peer on a part of the audit's pairs.

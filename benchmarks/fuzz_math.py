@@ -413,7 +413,7 @@ def run(count: int, seed: int, told: bool = True) -> dict[str, Any]:
     return {
         "count": count,
         "seed": seed,
-        "made": dict(made),
+        "texts": dict(made),
         "verdicts": dict(labels.most_common()),
         "slowest_ms": round(slowest, 3),
         "slowest_text": slow_text[:300],

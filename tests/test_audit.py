@@ -251,11 +251,15 @@ def test_ours_refuse_nothing_right_and_accept_nothing_wrong(name):
     assert verdicts.killed == 0
 
 
-def test_mathematics_is_judged_without_a_wrong_acceptance(math):
-    verdicts = audited(target("math"), math, 5.0)
+@pytest.mark.parametrize("name", ["math", "wide"])
+def test_mathematics_is_judged_without_a_wrong_acceptance(name):
+    verdicts = audited(target("math"), corpus(name), 5.0)
     seen = summary(verdicts)
     assert (seen.accepted, seen.ladder_accepted, seen.hostile_accepted, verdicts.killed) == (0, 0, 0, 0)
-    assert summary(verdicts, "frozen").false_reject < 0.01
+    for half in ("tuned", "frozen"):
+        assert summary(verdicts, half).false_reject <= 0.005
+    golds = [verdicts.replies[p.id].outcome for p in verdicts.corpus.pairs if p.rewrite == "the same text"]
+    assert set(golds) <= {"accept"}
 
 
 # ---- peers -----------------------------------------------------------------------------------------------

@@ -297,10 +297,13 @@ def test_with_the_full_kl_the_logits_are_pulled_to_the_token_and_from_mu() -> No
     )
     method = bpo(grpo(eps=0.0), kl_ids=99, mask=False)
     plan = running(method)
-    batch = plan.weigh(plan.credit(engine.score(batch, plan.views())))
+    batch = engine.score(batch, plan.views())
+    again = engine.score(batch, plan.views())  # as in a step whose old_logp is the sampler's
+    assert torch.equal(again["bpo/ids_mu"], batch["bpo/ids_mu"])
+    batch = plan.weigh(plan.credit(batch))
     assert batch["bpo/ids"].shape == (7, 17)
     torch.testing.assert_close(batch["bpo/mu"], batch["old_logp"])  # no sampler told
-    mu = torch.zeros(7, 17, dtype=F64).scatter(1, batch["bpo/ids"], batch["bpo/ids_logp"]).exp()
+    mu = torch.zeros(7, 17, dtype=F64).scatter(1, batch["bpo/ids"], batch["bpo/ids_mu"]).exp()
     torch.testing.assert_close(mu.sum(-1), torch.ones(7, dtype=F64))
     for _ in range(3):
         engine.update(batch, plan)
@@ -380,3 +383,10 @@ def test_on_the_toy_weights_spread_and_on_policy_it_is_grpo() -> None:
     still = replace(toy, batch=toy.batch.with_(home))
     by_row = outcome(running(grpo().prefer("test", reduction=RowMean())), still.batch, still.policy)
     torch.testing.assert_close(still.gradients("bpo").logp, by_row.logp, rtol=1e-4, atol=1e-9)
+
+
+def test_on_the_toy_the_full_kl_is_larger_than_that_of_token_or_not() -> None:
+    """In a real step, micro-batches and all; of the first update both are 0, later ones have moved."""
+    full = toy_step("bpo", prompts_per_step=8, token_budget=600, **{"papers.bpo.kl_ids": 32})
+    plain = toy_step("bpo", prompts_per_step=8, token_budget=600)
+    assert full.told["bpo/kl"] > plain.told["bpo/kl"] > 1e-4

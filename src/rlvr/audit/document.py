@@ -105,7 +105,13 @@ def as_markdown(audits: Sequence[Verdicts], level: int = 2) -> str:
 
 
 def corpus_title(corpus: str) -> str:
-    titles = {"math": "Mathematics", "numbers": "Numbers", "choice": "Letters of a choice", "json": "JSON"}
+    titles = {
+        "math": "Mathematics",
+        "wide": "More kinds of mathematics",
+        "numbers": "Numbers",
+        "choice": "Letters of a choice",
+        "json": "JSON",
+    }
     return titles.get(corpus, "Golds of a file")
 
 

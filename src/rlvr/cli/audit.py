@@ -17,7 +17,7 @@ def audit(
         list[str], typer.Argument(metavar="VERIFIER...", help="A spec, path.py:function, or a known peer.")
     ],
     corpus: Annotated[
-        str | None, typer.Option(metavar="NAME", help="math, numbers, choice or json; default by verifier.")
+        str | None, typer.Option(metavar="NAME", help="math, wide, numbers, choice or json; default by verifier.")
     ] = None,
     golds: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Audit on these golds: a line each, or JSON lines with answer.")

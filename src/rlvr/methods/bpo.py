@@ -47,7 +47,7 @@ paper = "Bellman Policy Optimization, arXiv 2609.15987"
 neutral = {"input": "on_policy", "equals": "gspo", "compare": "gradient", "exact": False}
 declare("token", "bpo/mu", "log-prob under the policy that sampled; the trainer's where no sampler told it")
 declare("token", "bpo/ids", "likeliest tokens of the policy that starts the updates")
-declare("token", "bpo/ids_logp", "their log-probs")
+declare("token", "bpo/ids_mu", "their log-probs")
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Likeliest:
     """Probe: the k likeliest tokens and their log-probs."""
 
     k: int
-    gives: ClassVar = ("bpo/ids", "bpo/ids_logp")
+    gives: ClassVar = ("bpo/ids", "bpo/ids_mu")
 
     def __call__(self, seen: Mapping[str, Seen]) -> dict[str, Tensor]:
         (one,) = seen.values()
         logp, ids = one.logp_all.topk(min(self.k, one.logp_all.shape[-1]))
-        return {"bpo/ids": ids, "bpo/ids_logp": logp}
+        return {"bpo/ids": ids, "bpo/ids_mu": logp}
 
 
 def complement_ratio(logp: Tensor, mu: Tensor, eps: float) -> Tensor:
@@ -143,7 +143,7 @@ class Bellman:
         logp, mu = (x.clamp(max=0) for x in (now.logp.detach(), batch["bpo/mu"]))  # rounding may put them above 0
         a = batch["advantage"]
         w, cap = complement_ratio(logp, mu, self.eps), torch.inf if self.cap is None else self.cap
-        kl = bucket_kl(now.logp_at["bpo/ids"], batch["bpo/ids_logp"]) if self.kl_ids else binary_kl(logp, mu, self.eps)
+        kl = bucket_kl(now.logp_at["bpo/ids"], batch["bpo/ids_mu"]) if self.kl_ids else binary_kl(logp, mu, self.eps)
         if not self.linear:
             a = a - batch.spread(batch.row_sum(logp - mu + kl.detach())) / self.eta
         up, down = (a > 0) & (w > 1 + batch["clip_high"]), (a < 0) & (w < 1 - batch["clip_low"])

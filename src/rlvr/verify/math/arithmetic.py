@@ -266,7 +266,7 @@ class Field:
         scale = self.magnitude(value)
         if scale > 40 and name != "log":
             raise OverLimit(f"{name} of a number beyond all measure")
-        self.budget.spend((6 + (self.prec * self.prec >> 14)) * (1 if len(value) == 4 else 3))
+        self.budget.spend((10 + (self.prec * self.prec >> 14)) * (1 if len(value) == 4 else 3))
         try:
             if len(value) == 2:
                 return self._settled(getattr(libmp, f"mpc_{name}")(value, self.prec, NEAREST))

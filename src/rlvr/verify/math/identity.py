@@ -220,7 +220,7 @@ class Bench:
 
     def points(self, occurs: Shape) -> Iterator[dict[str, Exact]]:
         """Values for the variables: positive, negative, positive, of both signs, and so on."""
-        for i in range(3 * _TRIES if occurs.discrete else _TRIES):  # a binomial coefficient is seldom defined
+        for i in range(2 * _TRIES if occurs.discrete else _TRIES):  # a binomial coefficient is seldom defined
             yield {name: self._coordinate(name, i, k, occurs) for k, name in enumerate(sorted(occurs.names))}
 
     def _coordinate(self, name: str, i: int, k: int, occurs: Shape) -> Exact:
