@@ -18,7 +18,9 @@ ROWS = [{"prompt": "1+1=", "answer": "2"}, {"prompt": "1+2=", "answer": "3", "id
 
 
 @pytest.mark.parametrize(
-    "given", [[ONE, TWO], (ONE, TWO), (t for t in (ONE, TWO)), {ONE.id: ONE, TWO.id: TWO}.values()], ids=str
+    "given",
+    [[ONE, TWO], (ONE, TWO), (t for t in (ONE, TWO)), {ONE.id: ONE, TWO.id: TWO}.values()],
+    ids=["list", "tuple", "generator", "values"],
 )
 def test_any_iterable_of_tasks_is_taken(given: Any) -> None:
     assert as_tasks(given) == (ONE, TWO)
@@ -51,7 +53,7 @@ def make() -> list[Task]:
         ([ONE, ROWS[0]], "`tasks` is a list whose item 0 is Task a; Tasks and dictionaries are mixed; expected"),
         (make, r"`tasks` is the function make; call it: tasks=make\(\)"),
     ],
-    ids=str,
+    ids=["none", "number", "empty", "numbers", "none inside", "mixed", "function"],
 )
 def test_what_is_no_tasks_is_one_sentence(given: Any, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"^{said}"):
