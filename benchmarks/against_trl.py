@@ -22,14 +22,13 @@ from shared import LOADS, ONE_THREAD, ROOT, TRL_PYTHON, about, columns, median, 
 from side import Side, for_ours, for_trl
 
 # (pairs, steps a pair, steps a turn); warm-up steps are not counted
-SIZES = {"nano": (3, 40, 5), "nano, 4 updates": (3, 15, 3), "micro": (3, 14, 2)}
+SIZES = {"nano": (3, 40, 5), "nano, 4 updates": (3, 15, 3), "micro": (3, 8, 2)}
 QUICK = {"nano": (1, 6, 2), "nano, 4 updates": (1, 4, 2), "micro": (1, 3, 1)}
 WARM_UP = 2
 ARMS: dict[str, dict[str, Any]] = {
     "ours": {},
     "ours, HF path": {"path": "hf"},
     "ours, idle rows kept": {"skip_idle": False},
-    "ours, small micro-batches": {"settings": {"token_budget": 2048}},
 }
 SWEEP_STEPS = {"nano": 6, "nano, 4 updates": 4, "micro": 3}
 MICRO_BATCHES = (32, 64, 128, 256, 512)

@@ -24,7 +24,8 @@ EXACT_MEMORY = {**ONE_THREAD, "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 # One step of training, the same for both sides. The quickstart's optimiser; micro is the organism of the same kind that
 # is large enough for arithmetic to count.
-COMMON = {"prompts": 32, "group": 16, "lr": 3e-4, "betas": [0.9, 0.98], "warmup": 10, "updates": 1}
+COMMON: dict[str, Any] = {"prompts": 32, "group": 16, "lr": 3e-4, "betas": [0.9, 0.98], "warmup": 10, "updates": 1}
+COMMON["settings"] = {"slots": 512}  # all answers of a step at once, as TRL samples them
 LOADS: dict[str, dict[str, Any]] = {
     "nano": {**COMMON, "model": "nano", "max_tokens": 24},
     "nano, 4 updates": {**COMMON, "model": "nano", "max_tokens": 24, "updates": 4},

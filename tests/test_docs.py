@@ -147,7 +147,7 @@ def test_every_link_and_every_named_file_is_there(page):
             continue
         file, _, heading = target.partition("#")
         there = (page.parent / file).resolve() if file else page
-        assert there.is_file(), f"{page.name}: {target}"
+        assert there.exists(), f"{page.name}: {target}"
         if heading:
             assert heading in {slug(line) for line in re.findall(r"^#+ (.+)$", there.read_text(), re.M)}, target
     for named in re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)`", text):

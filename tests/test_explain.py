@@ -45,7 +45,7 @@ def test_a_recipe_is_explained_by_name_and_by_file(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("quickstrt", "did you mean quickstart?"), ("numericc", "numeric"), ("adventage", "advantage or row_advantage?")],
+    [("quickstrt", "did you mean quickstart?"), ("numericc", "numeric"), ("adventage", "advantage or row_advantage")],
 )
 def test_what_is_no_name_is_answered_with_the_nearest_each_once(
     name: str, near: str, capsys: pytest.CaptureFixture[str]

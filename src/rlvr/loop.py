@@ -10,7 +10,6 @@ It knows no method and no model: a `Running` plan does the arithmetic, an engine
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +31,7 @@ from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
 from rlvr.reward.balance import drowning
 from rlvr.rollout.world import Renderer, World
-from rlvr.rows import rows_of
+from rlvr.rows import rows_of, save_broken
 from rlvr.select.uniform import Selector
 from rlvr.verify.verifier import VerifierBroken
 from rlvr.views import reads
@@ -189,7 +188,7 @@ class Training:
             try:
                 new = self.engine.update(part, running)
             except NotFinite as error:
-                file = self.save_rows(step, batch, error.rows)
+                file = save_broken(self.folder, step, batch, error.rows)
                 raise Stopped(f"step {step}: {error}. These rows are in {file.name}, streams and all") from error
             if not first:  # from the second update on, the difference to the sampler is learning, not numerics
                 new = {k: t for k, t in new.items() if not k.startswith("sampler/")}
@@ -205,17 +204,6 @@ class Training:
             sink.groups(step, records)
             if warning:
                 sink.note(warning)
-
-    def save_rows(self, step: int, batch: Batch, ids: Sequence[int]) -> Path:
-        """Write rows that broke an update to broken-step-N.jsonl, streams and all."""
-        path = self.folder / f"broken-step-{step}.jsonl"
-        with path.open("w", encoding="utf-8") as file:
-            for r in ids:
-                row = batch.take(torch.tensor([r], device=batch.length.device))
-                assert row.chains is not None
-                told = {k: x.tolist() for k, x in (*row.tokens.items(), *row.rows.items())}
-                file.write(json.dumps({"step": step, "row": r, "ids": row.chains.row(0).tolist(), **told}) + "\n")
-        return path
 
     def check_limits(self, step: int, seen: Sequence[Group], metrics: Mapping[str, float]) -> None:
         verdicts = [v for g in seen for v in g.verdicts.values()]

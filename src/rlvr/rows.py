@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from rlvr.batch import Batch
 from rlvr.records import Group, Prompt, Task
@@ -66,6 +70,18 @@ def rows_of(
                 )
             )
     return out
+
+
+def save_broken(folder: Path, step: int, batch: Batch, ids: Sequence[int]) -> Path:
+    """Write rows that broke an update to broken-step-N.jsonl, streams and all."""
+    path = folder / f"broken-step-{step}.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for r in ids:
+            row = batch.take(torch.tensor([r], device=batch.length.device))
+            assert row.chains is not None
+            told = {k: x.tolist() for k, x in (*row.tokens.items(), *row.rows.items())}
+            file.write(json.dumps({"step": step, "row": r, "ids": row.chains.row(0).tolist(), **told}) + "\n")
+    return path
 
 
 def prompt_text(prompt: Prompt) -> str:
