@@ -50,7 +50,7 @@ def test_the_quickstart_is_what_was_measured():
 
 
 def test_a_wheel_brings_its_recipes(tmp_path, monkeypatch):
-    monkeypatch.setattr("rlvr.recipe.__file__", str(tmp_path / "rlvr" / "recipe.py"))
+    monkeypatch.setattr("rlvr.recipe.file.__file__", str(tmp_path / "rlvr" / "recipe" / "file.py"))
     (tmp_path / "rlvr" / "recipes").mkdir(parents=True)
     (tmp_path / "rlvr" / "recipes" / "own.toml").write_text('tasks = "running_sums"')
     assert shipped() == ["own"]

@@ -49,7 +49,7 @@ class Stopped(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the loop itself needs to know. See recipe.py for the meaning of each."""
+    """What the loop itself needs to know. See recipe/keys.py for the meaning of each."""
 
     steps: int
     prompts_per_step: int
