@@ -40,6 +40,11 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 # dtype shows in health.
 GAP_LIMITS = {"float32": 1e-2, "float64": 1e-6, "bfloat16": 0.2, "float16": 0.05}
 
+THREADS = torch.get_num_threads()  # torch's own choice
+# Our choice: parameters below which a run computes on one thread unless told otherwise. Kernels this short gain little
+# from a second thread, and wait for it at every step where the cores have other work: seen, 60 times slower.
+ONE_THREAD = 5_000_000
+
 
 @dataclass
 class Setup:
@@ -175,10 +180,9 @@ def set_up(
 ) -> Setup:
     """Load the model and make tasks, renderer and sampler; the verifier is the plan's. `tasks`, `model` and `asked`
     stand in for the recipe's; `adapter` is a saved one to start from."""
-    if recipe.threads:
-        torch.set_num_threads(recipe.threads)
     asked = asked or asked_by(recipe, plan, tasks)
     loaded = _adapted(recipe, _load(recipe, model or recipe.model), adapter)
+    torch.set_num_threads(recipe.threads or (1 if loaded.model.num_parameters() < ONE_THREAD else THREADS))
     if recipe.gradient_checkpointing:
         recompute_layers(loaded.model)
     lm = LanguageModel(loaded.model)

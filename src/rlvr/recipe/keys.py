@@ -161,7 +161,7 @@ class Recipe(BaseModel):
     device: str | None = None
     """"cpu", "cuda", "cuda:1"; unset: the GPU where there is one"""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """processor threads of torch; unset: its own choice"""
+    """processor threads of torch; unset: its own choice, and one for models below five million parameters"""
     seed: Count = 0
     """where all random numbers come from"""
     max_refills: Count = 3
