@@ -282,7 +282,7 @@ def memory_table(recipe: Recipe, models: set[str]) -> str:
         f"memory, estimated for rows of {e.prompt} + {e.new} tokens (prompts are a guess), beyond the program itself:"
     )
     told = [title, *(f"  {name:<14} {size:>12}  {text}".rstrip() for name, size, text in lines)]
-    if not _on_gpu(recipe):  # measured: 1.1 to 4.4 times, benchmarks/results/memory.json
+    if not _on_gpu(recipe):  # measured: 1.1 to 3.6 times, benchmarks/results/memory.json
         told.append(
             "  On a CPU, glibc also keeps what was freed; MALLOC_MMAP_THRESHOLD_=65536 in the environment avoids it."
         )
