@@ -182,7 +182,8 @@ class CachedRows:
 
         source[layer] is (keys, values) or empty; jobs are (row there, the prompt's first column there, new row).
         """
-        runs: list[list[int]] = []  # [row there, first column there, first new row, one after the last]: a group at a time
+        # a group at a time: [row there, first column there, first new row, one after the last]
+        runs: list[list[int]] = []
         for of, column, to in sorted(jobs, key=lambda job: job[2]):
             if runs and runs[-1][0] == of and runs[-1][3] == to:
                 runs[-1][3] += 1
