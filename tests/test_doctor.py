@@ -21,7 +21,7 @@ from rlvr.cli import main
 from rlvr.doctor.examine import Examined, at_start, by_settings, by_tasks, examine
 from rlvr.doctor.patient import Patient
 from rlvr.engine.load import Loaded, load_model
-from rlvr.recipe import Recipe, load_recipe, make_recipe, shipped
+from rlvr.recipe import Recipe, load_recipe, make_recipe, recipes_dir, shipped
 from rlvr.records import Task
 from rlvr.run import train
 
@@ -231,17 +231,24 @@ def test_thinking_that_a_template_keeps_is_no_finding() -> None:
 
 
 # ---- recipes that are shipped ------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", shipped())
-def test_no_shipped_recipe_gives_a_warning(name: str, nano: Loaded) -> None:
-    """With all that needs no download: settings always, tasks where they are here, the model where it is nano."""
-    chosen = load_recipe(name)
+RECIPES = sorted(str(file.relative_to(recipes_dir()).with_suffix("")) for file in recipes_dir().rglob("*.toml"))
+
+
+def test_recipes_of_papers_are_among_those_looked_at() -> None:
+    assert {*shipped(), "methods/bpo"} <= {*RECIPES}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_shipped_recipe_gives_a_warning(name: str) -> None:
+    """With all that needs no download: settings always, tasks where they are here, the model where it is bundled."""
+    chosen = load_recipe(recipes_dir() / f"{name}.toml")
     plan = plan_of(chosen)
     assert by_settings(Patient(chosen, plan)) == []
     if chosen.tasks["name"] != "hub":
         asked = asked_by(chosen, plan)
         assert by_tasks(Patient(chosen, plan, asked)) == []
-    if chosen.model == "nano":
-        assert examine(chosen, model=nano).findings == ()
+    if chosen.model in organisms.names():
+        assert examine(chosen, model=load_model(chosen.model)).findings == ()
 
 
 def test_a_gold_in_the_form_that_the_math_recipe_asks_for_is_right() -> None:
