@@ -299,3 +299,9 @@ def test_the_committed_audit_speaks_of_the_corpora_as_they_are():
         c: corpus(c).digest for c in ("math", "numbers", "choice", "json")
     }
     assert set(PEERS) <= {v["name"] for v in told["verifiers"]} | set(told["absent"])
+
+
+def test_a_verifier_that_no_corpus_fits_is_not_held_against_mathematics() -> None:
+    with pytest.raises(ValueError, match="no corpus for code yet"):
+        target("code")
+    assert target("code", corpus="math").corpus == "math"

@@ -52,12 +52,13 @@ _OURS = {
     "math": (BOX, "math"), "last_box": (BOX, "math"), "hash_marker": ("#### {}", "math"), "numeric": (BARE, "numbers"),
     "choice": (BARE, "choice"), "json_schema": (BARE, "json"),
 }  # fmt: skip
+_WITHOUT = {"code", "instructions", "llm_judge", "rubric", "sql"}
 
 
 def target(name: str, wrap: str | None = None, corpus: str | None = None, python: str | None = None) -> Target:
     """The target that a name or spec means; `wrap`, `corpus` and a peer's interpreter may be told.
 
-    Raises ValueError for a wrap without a place for the answer.
+    Raises ValueError for a wrap without a place for the answer, and for a verifier that no corpus fits.
     """
     if wrap is not None and "{}" not in wrap:
         raise ValueError(f"--wrap {wrap!r} has no {{}}, the place of the answer")
@@ -67,6 +68,11 @@ def target(name: str, wrap: str | None = None, corpus: str | None = None, python
         interpreter = python or (str(made) if made.is_file() else sys.executable)
         asked = (interpreter, str(Path(__file__).with_name("peer.py")), name)
         return Target(name, asked, wrap or peer.wrap, peer.gold, corpus or "math")
+    if corpus is None and name.partition("(")[0].strip() in _WITHOUT:
+        raise ValueError(
+            f"there is no corpus for {name} yet: its answers are neither mathematics nor choices nor JSON; give a "
+            "--corpus if you mean one of these"
+        )
     usual, usually = _OURS.get(name.partition("(")[0].strip(), (BARE, "math"))
     command = (sys.executable, "-m", "rlvr.audit.ours", name)
     return Target(name, command, wrap or usual, BARE, corpus or usually)
