@@ -412,3 +412,21 @@ def test_models_are_listed_and_unknown_ones_refused(rlvr, monkeypatch, tmp_path)
     assert "smollm2" in json.loads(rlvr("models", "list", "--json").out)["addable"]
     said = rlvr("models", "add", "gpt5")
     assert (said.code, "no model 'gpt5' can be added" in said.err) == (2, True)
+
+
+def test_a_tracker_that_puts_itself_in_the_place_of_exit_is_not_taken_for_its_caller(rlvr, monkeypatch) -> None:
+    """As wandb does, a bound method; and as two packages do, one around the other."""
+
+    def wrap(leave):
+        class Hooks:
+            def exit(self, code=0):
+                leave(code)
+
+        return Hooks().exit
+
+    Path("own.py").write_text("import sys\ndef make_wrong(): pass\nsys.exit(0)\n")
+    for _ in range(2):
+        monkeypatch.setattr(sys, "exit", wrap(sys.exit))
+        said = rlvr("list", "method")
+        assert (said.code, said.err) == (0, "")
+        assert rlvr("explain", "no-such-paper").code == 2

@@ -84,8 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _ended_by_user(end: SystemExit) -> str | None:
     """File and line of a user's own sys.exit(), whose code says nothing of this command; None for our own end."""
+    # wandb puts a function of its own in the place of sys.exit: who called it is who ends the program
+    leave = getattr(sys.exit, "__code__", None)
     last = end.__traceback__
-    while last is not None and last.tb_next is not None:
+    while last is not None and last.tb_next is not None and last.tb_next.tb_frame.f_code is not leave:
         last = last.tb_next
     if last is None or str(last.tb_frame.f_globals.get("__name__")).partition(".")[0] in ("click", "typer", "rlvr"):
         return None

@@ -114,7 +114,8 @@ class WandbSink:
 class TrackioSink:
     """A run of trackio, in its local store: trackio show --project rlvr
 
-    The project is TRACKIO_PROJECT, "rlvr" where that is not set; TRACKIO_SPACE_ID sends it to a Space.
+    The project is TRACKIO_PROJECT, "rlvr" where that is not set; TRACKIO_SPACE_ID sends it to a Space. A run that goes
+    on tells the steps again that it makes again, and trackio keeps both.
     """
 
     def __init__(self) -> None:
