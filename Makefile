@@ -82,11 +82,14 @@ audit: audit-peers
 	$(BIN)/rlvr audit math --corpus wide --fail-on "false_accept,false_reject>0.005,killed"
 	$(BIN)/python benchmarks/mutation_check.py
 
-# The math verifier's numbers: right and wrong on both corpora, verdicts per CPU-second beside math-verify, mutants, a
-# million broken texts; then the speed of every peer on a part of the audit's pairs.
+# The numbers of verification, written to benchmarks/results: right and wrong on both corpora of mathematics and verdicts
+# per CPU-second beside math-verify, mutants, a million broken texts, the sandbox; then the speed of every peer on a part
+# of the audit's pairs. About half an hour; fails where a number is missed.
 bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
-	$(BIN)/python benchmarks/verify_speed.py
+	$(BIN)/python benchmarks/verify_speed.py --out benchmarks/results/verify.json
 	$(BIN)/python benchmarks/sandbox_speed.py --json benchmarks/results/sandbox.json
+	$(BIN)/python benchmarks/mutation_check.py --out benchmarks/results/mutation_check.json
+	$(BIN)/python benchmarks/fuzz_math.py --out benchmarks/results/fuzz_math.json
 	$(BIN)/python audit_peers/run.py --speed
 
 .venv-audit-%/installed: audit_peers/requirements-%.txt

@@ -10,14 +10,18 @@ fifty). But for `rollouts` nothing is kept from one verdict to the next. math-ve
 where it is not installed, its row is missing.
 
 `batch`: 1,024 responses of 2,000 tokens through `judge`, in seconds of the wall. A token is taken as four characters.
+
+Exits with 1 and says so where a number of `missed` is not reached.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +193,23 @@ def batch() -> dict[str, float]:
     return out
 
 
+def missed(told: dict[str, Any]) -> list[str]:
+    """What is not as docs/audit.md says it is to be, in words."""
+    found = []
+    for name, c in told["corpora"].items():
+        for half, n in c["halves"].items():
+            accepted = n["accepted"] + n["ladder_accepted"] + n["hostile_accepted"]
+            if n["golds_accepted"] < n["golds"] or n["refused"] > 0.005 * n["same"] or accepted:
+                found.append(f"{name}, {half}: {n}")
+        if c["slowest_ms"] >= 5:
+            found.append(f"{name}: the slowest verdict takes {c['slowest_ms']} ms ({c['slowest']})")
+        if "ratio" not in c["speed"] or c["speed"]["ratio"] < 70:
+            found.append(f"{name}: not 70 times math-verify: {c['speed']}")
+    if told["corpora"]["math"]["speed"]["ours"] < 8000:
+        found.append(f"math: {told['corpora']['math']['speed']['ours']} verdicts per CPU-second")
+    return found + [f"1,024 responses ({name}): {s} s" for name, s in told["batch_seconds"].items() if s >= 0.5]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="CPU-seconds for each load")
@@ -198,7 +219,7 @@ def main() -> None:
     told: dict[str, Any] = {
         "made": {
             "command": "make bench-verify", "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d"),
-            "machine": machine(), "python": platform.python_version(),
+            "machine": machine(), "python": platform.python_version(), "load_average": round(os.getloadavg()[0], 1),
         },
         "loads": {},
         "corpora": {},
@@ -227,6 +248,9 @@ def main() -> None:
         print(f"{name}: {json.dumps(told['corpora'][name]['speed'])}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    for what in (wrong := missed(told)):
+        print(f"missed: {what}")
+    sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":
