@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from rlvr.records import Task
+from rlvr.server import ServerAbsent
 from rlvr.verify.judge import judge
-from rlvr.verify.llm_judge import Endpoint, JudgeAbsent, LlmJudge
+from rlvr.verify.llm_judge import Endpoint, LlmJudge
 from rlvr.verify.rubric import Rubric, read_criteria
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import VerifierBroken
@@ -83,7 +84,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
-    monkeypatch.setattr("rlvr.verify.llm_judge.time.sleep", waited.append)
+    monkeypatch.setattr("rlvr.server.time.sleep", waited.append)
     return waited
 
 
@@ -369,7 +370,7 @@ def test_a_server_that_drips_has_no_more_time_than_one_that_is_silent(where: str
         thread.start()
         began = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        with pytest.raises(JudgeAbsent, match=r"no reply within 0\.5 s"):
+        with pytest.raises(ServerAbsent, match=r"no reply within 0\.5 s"):
             Endpoint(url, "m", seconds=0.5, retries=0).ask("form", [], "7", lambda said: said)
         assert 0.4 < time.monotonic() - began < 2
         stop.set()

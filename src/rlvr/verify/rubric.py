@@ -9,7 +9,8 @@ from typing import Any
 
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
-from rlvr.verify.llm_judge import JudgeFailed, endpoint_of, judge_side_by_side, patience_of, patient_ask, prompt_text
+from rlvr.server import ServerFailed
+from rlvr.verify.llm_judge import endpoint_of, judge_side_by_side, patience_of, patient_ask, prompt_text
 from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, fingerprint, unknown, wrong
 
@@ -75,7 +76,7 @@ class Rubric:
 
         try:
             met = patient_ask(self, self._patience, FORM, sections, text, task, read)
-        except JudgeFailed as error:
+        except ServerFailed as error:
             return unknown(f"judge_error: {error}"[:300])
         full = sum(weight for _, weight in criteria if weight > 0)
         score = min(1.0, max(0.0, sum(weight for (_, weight), yes in zip(criteria, met) if yes) / full))
