@@ -31,6 +31,12 @@ WANTED = {
 }
 
 
+EXAMPLES = {  # of keys that must be given
+    "tasks": 'e.g. tasks = "running_sums" (see "rlvr list tasks")',
+    "teacher.model": 'e.g. teacher.model = "micro" (a server needs the name that it knows the model by)',
+}
+
+
 def validated(table: Mapping[str, Any]) -> tuple[Recipe | None, list[Problem]]:
     """The recipe, or everything that is wrong with it.
 
@@ -61,13 +67,15 @@ def _single(error: ValidationError) -> list[Problem]:
         if e["type"] == "extra_forbidden":
             found += [Problem(_unknown(leaf), (leaf,)) for leaf in _leaves(key, given)]
         elif e["type"] == "missing":
-            found.append(Problem(f'`{key}` must be given, e.g. {key} = "running_sums" (see "rlvr list {key}")', (key,)))
+            found.append(Problem(f"`{key}` must be given, {EXAMPLES[key]}", (key,)))
         elif key:
             wanted = e["msg"].removeprefix("Input should be ")
             if e["type"] in WANTED:
                 wanted = WANTED[e["type"]].format(**e.get("ctx", {}))
             if key in ("tasks", "eval.tasks"):
                 wanted = "a name, a .jsonl or .parquet file, or a table"
+            if key == "teacher":
+                wanted = "a model's name, or a table"
             mended = _mended(key, given, e["type"])
             found.append(Problem(f"`{key}` is {shown(given)}; wanted {wanted}{mended}", (key,)))
     return found
@@ -131,5 +139,6 @@ def _unknown(key: str) -> str:
     if takers:
         paper = takers[0] if len(takers) == 1 else "PAPER"
         return f"`{key}` is a setting of {', '.join(takers)}: write papers.{paper}.{last}"
-    near = difflib.get_close_matches(key, known, 1) or difflib.get_close_matches(last, known, 1)
+    words = [*known, *{k.partition(".")[0] for k in known if "." in k}]
+    near = difflib.get_close_matches(key, words, 1) or difflib.get_close_matches(last, known, 1)
     return f"`{key}` is not known; " + (f"did you mean `{near[0]}`?" if near else "rlvr explain recipe lists every key")

@@ -7,7 +7,7 @@ import glob
 import math
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from typing import Any
 from rlvr import toml
 from rlvr.folder import refuse_given
 from rlvr.recipe.faults import overlap, shown, validated
-from rlvr.recipe.keys import Recipe, source_of
+from rlvr.recipe.keys import Recipe, source_of, teacher_of
 from rlvr.stacking import StackError, parse_stack
+
+# Tables that may be given as one name.
+SHORT: dict[str, Callable[[Any], Any]] = {"tasks": source_of, "eval.tasks": source_of, "teacher": teacher_of}
 
 
 class RecipeError(ValueError):
@@ -129,8 +132,8 @@ def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
         value = right.strip()
     inner = table
     for depth, key in enumerate(keys[:-1], 1):
-        if ".".join(keys[:depth]) in ("tasks", "eval.tasks"):
-            inner[key] = source_of(inner.get(key, {}))
+        if short := SHORT.get(".".join(keys[:depth])):
+            inner[key] = short(inner.get(key, {}))
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
             raise RecipeError(f"--set {option}: {'.'.join(keys[:depth])} is {shown(inner)}, not a table of settings")
@@ -170,6 +173,10 @@ def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
         table["verifier"] = thing(table["verifier"])
     if isinstance(table.get("model"), str) and "/" in table["model"]:
         table["model"] = found(table["model"])
+    if "teacher" in table:
+        teacher = teacher_of(table["teacher"])
+        if isinstance(teacher, dict) and "url" not in teacher and "/" in str(teacher.get("model")):
+            table["teacher"] = teacher | {"model": found(str(teacher["model"]))}
     papers = table.get("papers")
     for settings in papers.values() if isinstance(papers, dict) else ():
         for key, value in settings.items() if isinstance(settings, dict) else ():

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from rlvr import registry, toml
+from rlvr.server import ADDRESS
 from rlvr.stacking import Problem, StackError, argument_problems, parameters, read_stack
 
 CONFIG = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
@@ -25,6 +26,11 @@ def source_of(value: Any) -> Any:
         return value
     ending = value.rpartition(".")[2]
     return {"name": ending, "path": value} if ending != value and ending in FILES else {"name": value}
+
+
+def teacher_of(value: Any) -> Any:
+    """A model's name for short: "micro" is {model = "micro"}."""
+    return {"model": value} if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -63,7 +69,7 @@ class Eval(BaseModel):
     k: Positive = 8
     """answers sampled to each problem"""
     every: Count = 0
-    """steps between evaluations; 0: only before and after training"""
+    """steps between evaluations, whose best model is kept in best/; 0: only before and after training"""
     temperature: Size | None = None
     """sampling temperature, 0 is greedy; unset: as in training"""
     tasks: Source | None = None
@@ -83,6 +89,29 @@ class Lora(BaseModel):
     """the adapter counts alpha / rank times"""
     targets: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = ["all-linear"]
     """layers that get one, by the last part of their name, e.g. ["q_proj", "v_proj"]; "all-linear": all but the head"""
+
+
+class Teacher(BaseModel):
+    """A frozen model that scores the policy's answers, for methods that want one. Its tokenizer is the policy's."""
+
+    model_config = CONFIG
+
+    model: Annotated[str, Field(min_length=1)]
+    """a bundled or added model, a folder or a hub id; teacher = "micro" is short for it. With url: its name there"""
+    url: str | None = None
+    """address of a server that scores instead, as in "http://localhost:8000/v1": OpenAI's completions with echo"""
+    dtype: Literal["float32", "bfloat16", "float64"] | None = None
+    """numbers that it computes in; unset: as the policy"""
+    mask_end: bool | None = None
+    """whether it has no say on the token that ends an answer; unset: where that token is no end to it"""
+    key: str = "OPENAI_API_KEY"
+    """environment variable that holds the server's key; a server of your own needs none"""
+    seconds: Annotated[float, Field(gt=0)] = 60.0
+    """time that the server has for one row"""
+    retries: Count = 3
+    """further requests for a row after a failure that may pass"""
+    parallel: Positive = 8
+    """rows that the server is asked at the same time"""
 
 
 class Stop(BaseModel):
@@ -118,6 +147,8 @@ class Recipe(BaseModel):
 
     steps: Positive = 60
     """training steps: each samples a batch, then updates on it"""
+    sampled_tokens: Positive | None = None
+    """the run ends after the step in which it has sampled this many tokens in all; unset: after `steps`"""
     prompts_per_step: Positive = 32
     """tasks asked in a step"""
     group_size: Positive = 16
@@ -164,6 +195,8 @@ class Recipe(BaseModel):
     """processor threads of torch; unset: its own choice, and one for models below five million parameters"""
     seed: Count = 0
     """where all random numbers come from"""
+    sampler_seed: Count | None = None
+    """another seed for the noise that training answers are sampled with, for that alone; unset: seed"""
     max_refills: Count = 3
     """rounds of new tasks in a step for groups that the method drops, as dapo does"""
     unknown_limit: Share = 0.05
@@ -199,6 +232,8 @@ class Recipe(BaseModel):
     """when a run has collapsed and ends itself"""
     lora: Lora | None = None
     """train an adapter instead of all weights"""
+    teacher: Annotated[Teacher | None, BeforeValidator(teacher_of)] = None
+    """a frozen model that scores answers, for methods that want one"""
 
     @model_validator(mode="after")
     def _all_together(self) -> Recipe:
@@ -268,6 +303,7 @@ def _across(r: Recipe) -> Iterator[Problem]:
             f"eval.temperature = 0 gives the same answer {r.eval.k} times; write eval.k = 1, or a higher temperature",
             ("eval.k", "eval.temperature"),
         )
+    yield from _teacher_problems(r)
     if r.updates_per_batch > r.prompts_per_step:
         yield Problem(
             f"{r.prompts_per_step} groups cannot fill {r.updates_per_batch} optimiser batches, for a group is never "
@@ -289,6 +325,22 @@ def _across(r: Recipe) -> Iterator[Problem]:
             f"pays.truncated = {r.pays.truncated} must be less than pays.right = {r.pays.right}: it is what a wrong, "
             "truncated answer earns",
             ("pays.truncated", "pays.right"),
+        )
+
+
+def _teacher_problems(r: Recipe) -> Iterator[Problem]:
+    if r.teacher is None or r.teacher.url is None:
+        return
+    if not ADDRESS.match(r.teacher.url):
+        yield Problem(
+            f'teacher.url = "{r.teacher.url}" is no address; write e.g. teacher.url = "http://localhost:8000/v1"',
+            ("teacher.url",),
+        )
+    if r.temperature != 1:
+        yield Problem(
+            f"a server tells log-probs at temperature 1, and temperature = {r.temperature:g} samples from another "
+            "distribution; write temperature = 1.0, or load the teacher here, without teacher.url",
+            ("teacher.url", "temperature"),
         )
 
 
