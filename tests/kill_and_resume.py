@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import rlvr.assemble
+import rlvr.best
 import rlvr.checkpoint
+import rlvr.engine.load
 import rlvr.engine.torch_engine
 import rlvr.loop
 import rlvr.report.sink
 import rlvr.report.store
 import rlvr.run
 from rlvr.engine.sampler import TorchSampler
+from rlvr.engine.weights import fault_in
 from rlvr.recipe import make_recipe
 
 RECIPE = {
@@ -38,11 +41,12 @@ RECIPE = {
     "group_size": 6,
     "updates_per_batch": 4,
     "max_tokens": 16,
-    "lr": 1e-3,
+    "lr": 1e-4,  # each of the last three evaluations is better than all before
     "critic_lr": 1e-3,
+    "seed": 1,
     "checkpoint_every": 1,
     "rollouts_every": 1,
-    "eval": {"problems": 0},
+    "eval": {"problems": 8, "k": 2, "every": 1},
 }
 
 
@@ -92,8 +96,46 @@ def saving_rollouts() -> None:
     rlvr.report.sink.write_rows = after(2, rlvr.report.sink.write_rows, half_a_file)
 
 
+def saving_best() -> None:
+    rlvr.best.save_model = after(2, rlvr.best.save_model, lambda m, t, folder: (Path(folder) / "config.json").touch())
+
+
+def exchanging_best() -> None:
+    """The old one is moved aside, the new one not yet in its place."""
+    rename = Path.rename
+
+    def dying(self: Path, target: Any) -> Path:
+        if self.name.endswith(".partial") and Path(target).name == "best" and list(self.parent.glob(".best.*.old")):
+            die()
+        return rename(self, target)
+
+    Path.rename = dying  # type: ignore[method-assign, assignment]
+
+
+def removing_the_old_best() -> None:
+    """The new one is in its place, and the old one still there."""
+    remove = rlvr.engine.load.shutil.rmtree
+
+    def dying(path: Any, *more: Any, **kwargs: Any) -> None:
+        if Path(path).name.startswith(".best.") and Path(path).name.endswith(".old") and Path(path).exists():
+            die()
+        remove(path, *more, **kwargs)
+
+    rlvr.engine.load.shutil.rmtree = dying  # type: ignore[assignment]
+
+
 MOMENTS: dict[str, Callable[..., None]] = {
-    f.__name__: f for f in (sampling, verifying, updating, saving_weights, saving_rollouts)
+    f.__name__: f
+    for f in (
+        sampling,
+        verifying,
+        updating,
+        saving_weights,
+        saving_rollouts,
+        saving_best,
+        exchanging_best,
+        removing_the_old_best,
+    )
 }
 # At most so many calls: what every step still to come is sure to make.
 AT_RANDOM = {"sampling": 6, "verifying": 1, "updating": 2}
@@ -124,19 +166,31 @@ def finished(pid: int) -> bool:
     return os.WIFEXITED(status)
 
 
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def whole_best(folder: Path) -> bool:
+    """Whether the best model that a killed run had is whole: in its place, or where the next start takes it from."""
+    there = [*folder.glob("best"), *folder.glob(".best.*.old")]
+    names = ("model.safetensors", "tokenizer.json", "config.json", "best.json")
+    return not there or any(not fault_in(f) and all((f / name).is_file() for name in names) for f in there)
+
+
 def outcome(folder: Path) -> dict[str, Any]:
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
-        "weights": hashlib.sha256((folder / "model" / "model.safetensors").read_bytes()).hexdigest(),
+        "weights": digest(folder / "model" / "model.safetensors"),
         "steps": [m["step"] for m in metrics],
         "reward": [m["reward/mean"] for m in metrics],
+        "best": {str(f.relative_to(folder)): digest(f) for f in sorted((folder / "best").rglob("*")) if f.is_file()},
         "rollouts": sorted(p.name for p in (folder / "rollouts").glob("*.parquet")),
     }
 
 
 def main(root: Path, moments: list[str]) -> None:
     assert finished(child(root / "straight", False, None))
-    told: dict[str, Any] = {"straight": outcome(root / "straight"), "killed": {}, "kills": 0}
+    told: dict[str, Any] = {"straight": outcome(root / "straight"), "killed": {}, "kills": 0, "lost": []}
     noise = random.Random(0)
     for name in moments:
         folder = root / name
@@ -154,6 +208,7 @@ def main(root: Path, moments: list[str]) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             done = finished(child(folder, resume, moment))
             told["kills"] += not done
+            told["lost"] += [] if whole_best(folder) else [name]
             tries += 1
             if tries > 9:
                 raise SystemExit(f"{name}: does not finish")

@@ -324,7 +324,7 @@ def test_export_of_runs_and_checkpoints(run: Path, tmp_path: Path, capsys: pytes
     export(str(last), "--out", str(tmp_path / "third"))
     assert not torch.equal(logits(load_model(tmp_path / "third", device="cpu").model), logits(full))
     assert "is not just a saved model" in export(str(run), "--out", str(run))
-    assert "neither a run nor a checkpoint" in export(str(tmp_path), "--out", str(tmp_path / "x"))
+    assert "neither a run nor its best/ nor a checkpoint" in export(str(tmp_path), "--out", str(tmp_path / "x"))
     with pytest.raises(ModelError, match="is an adapter, not a whole model"):
         load_model(run / "adapter")
 

@@ -39,8 +39,9 @@ def weights(folder: Path) -> bytes:
 
 def test_killed_at_ten_moments_a_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
     """Dynamic sampling, a critic, two phases and four updates a batch; killed while it samples, verifies, updates,
-    writes a checkpoint and rollouts, and at random moments twice in a row."""
-    moments = "sampling,verifying,updating,saving_weights,saving_rollouts,random1,random2,random3"
+    writes a checkpoint, rollouts and the best model, and at random moments twice in a row."""
+    moments = "sampling,verifying,updating,saving_weights,saving_rollouts"
+    moments += ",saving_best,exchanging_best,removing_the_old_best,random1,random2,random3"
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}  # with the default number of threads
     environment["OMP_WAIT_POLICY"] = "passive"  # which do not spin while other tests have the cores
     done = subprocess.run(
@@ -52,7 +53,9 @@ def test_killed_at_ten_moments_a_run_ends_in_the_same_bytes(tmp_path: Path) -> N
     )
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["kills"] >= 10
+    assert told["kills"] >= 13
+    assert told["lost"] == []
+    assert "best/model.safetensors" in told["straight"]["best"]
     for name, got in told["killed"].items():
         assert got == told["straight"], name
 

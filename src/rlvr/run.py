@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rlvr import best
 from rlvr.assemble import Asked, Setup, asked_by, check_verifiers, plan_of, set_up, training_of
 from rlvr.checkpoint import Behind, behind_in, checkpoints, newest, policy_in, restore, save
 from rlvr.collapse import Collapse
@@ -102,6 +103,7 @@ def train(
             checkpoint = newest(folder, notes.append)
             behind = behind_in(checkpoint)
             notes += changes(recipe, folder, behind.step, asked.train, behind.tasks)
+            notes += best.damaged(folder)
             for sentence in notes:
                 print(sentence, file=sys.stderr)
         learned = policy_in(checkpoint, recipe.lora is not None) if checkpoint else None
@@ -171,6 +173,7 @@ def _made(
         "seconds": time.time() - about.started,
         "model": str(saved_to),
         "eval": setup.evaluations,
+        "best": best.told(folder, setup.evaluations, training.step),
         "report": str(write_report(folder)),
     } | ({"go_on": command} if command else {})
     write_text(folder / "summary.json", json.dumps(summary, indent=2))
@@ -188,6 +191,8 @@ def _after(setup: Setup, folder: Path) -> str:
         return f"; you stopped the evaluation after training, rlvr eval {shlex.quote(str(folder))} makes it"
     except Stopped as error:
         return f", but {error}"
+    if 0 < setup.recipe.eval.every < setup.recipe.steps:
+        _keep_best(setup, folder, "after", setup.recipe.steps)
     _write_solved(folder)
     return ""
 
@@ -300,8 +305,13 @@ def _after_step(setup: Setup, folder: Path, step: int, metrics: dict[str, float]
     if recipe.eval.every and step % recipe.eval.every == 0 and step < recipe.steps:
         measured = _evaluate(setup, folder, f"step {step}")
         if measured is not None:
+            _keep_best(setup, folder, f"step {step}", step)
             name = setup.eval_name
             metrics |= {f"eval/{name}/{key}": e.value for key, e in measured.summary.estimates.items()}
+
+
+def _keep_best(setup: Setup, folder: Path, when: str, step: int) -> None:
+    best.keep(folder, setup.evaluations, when, step, setup.loaded.model, setup.loaded.tokenizer)
 
 
 def _write_solved(folder: Path) -> None:

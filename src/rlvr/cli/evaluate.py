@@ -19,7 +19,9 @@ class TooManyUnknown(RuntimeError):
 
 
 def evaluate(
-    what: Annotated[str, typer.Argument(metavar="MODEL_OR_RUN", help="A model, or the folder of a run.")],
+    what: Annotated[
+        str, typer.Argument(metavar="MODEL_OR_RUN", help="A model, the folder of a run, or its model/ or best/.")
+    ],
     recipe: Annotated[
         str | None, typer.Option(metavar="RECIPE", help="What to ask and how; default the run's own, else quickstart.")
     ] = None,
@@ -39,18 +41,22 @@ def evaluate(
     Examples:
       rlvr eval nano
       rlvr eval runs/quickstart-20250101-120000
+      rlvr eval runs/quickstart-20250101-120000/best
       rlvr eval nano --recipe quickstart --problems 1000 --k 16
       rlvr eval nano --set eval.temperature=0 --k 1          (greedy)
       rlvr eval smollm2 --recipe word_problems --json
     """
+    from rlvr import best
     from rlvr.recipe import load_recipe
 
     folder = Path(what)
     is_run = (folder / "recipe.toml").is_file()
     if is_run and not (folder / "model").is_dir():
         raise NoModel(f"{folder} is a run without a model/: it did not come to its end; give a model instead")
+    inside = folder.name in ("model", best.FOLDER) and (folder.parent / "recipe.toml").is_file()
+    own = folder if is_run else folder.parent if inside else "quickstart"
     more = [f"eval.{key}={value}" for key, value in (("k", k), ("problems", problems)) if value is not None]
-    chosen = load_recipe(recipe or (folder if is_run else "quickstart"), [*(sets or []), *more])
+    chosen = load_recipe(recipe or own, [*(sets or []), *more])
 
     from rlvr.evaluate.unknown import no_verdict
     from rlvr.run import evaluate as measure

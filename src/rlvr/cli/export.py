@@ -13,7 +13,7 @@ class NothingToExport(ValueError):
 
 
 def export(
-    what: Annotated[Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="The folder of a run, or a checkpoint's.")],
+    what: Annotated[Path, typer.Argument(metavar="RUN_OR_CHECKPOINT", help="A run, its best/, or a checkpoint.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to.")],
     adapter: Annotated[
         bool, typer.Option("--adapter/--merged", help="The adapter alone (of a run with [lora]), or a whole model.")
@@ -29,13 +29,14 @@ def export(
     \b
     Examples:
       rlvr export runs/first --out my_model --dtype bfloat16
+      rlvr export runs/first/best --out my_model
       rlvr export runs/first/checkpoints/step-00050 --out my_model
       rlvr export runs/first --adapter --out my_adapter      (for PEFT or vLLM)
     """
     learned = _learned(what)
     if adapter and learned.name != "adapter":
         raise NothingToExport(f"{what} trained all weights and has no adapter; leave out --adapter")
-    if learned.name == "model":
+    if learned.name != "adapter":
         from rlvr.engine.load import copy_model as write
     elif adapter:
         from rlvr.engine.lora import copy_adapter as write
@@ -45,9 +46,16 @@ def export(
 
 
 def _learned(what: Path) -> Path:
-    """The folder adapter/ or model/ of a run or checkpoint."""
-    if not any((what / name).is_file() for name in ("recipe.toml", "state.json")):
-        raise NothingToExport(f"{what} is neither a run nor a checkpoint: it holds no recipe.toml and no state.json")
+    """The folder adapter/ or model/ of a run or checkpoint; a best/ is a model itself, perhaps with its adapter/."""
+    from rlvr import best
+
+    if not any((what / name).is_file() for name in ("recipe.toml", "state.json", best.TOLD)):
+        raise NothingToExport(
+            f"{what} is neither a run nor its best/ nor a checkpoint: it holds no recipe.toml, no {best.TOLD} and no "
+            "state.json"
+        )
+    if (what / best.TOLD).is_file():
+        return what / "adapter" if (what / "adapter").is_dir() else what
     found = [what / name for name in ("adapter", "model") if (what / name).is_dir()]
     if not found:
         from rlvr.checkpoint import newest

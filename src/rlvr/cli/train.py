@@ -98,6 +98,7 @@ def train(
 
 def _one(recipe: Recipe, folder: Path, title: str, resume: bool) -> None:
     """One run, and what it came to. Exits with 1 where it did not finish: further seeds would cost as much."""
+    from rlvr import best
     from rlvr.evaluate.unknown import no_verdict
     from rlvr.run import train as run
 
@@ -124,6 +125,8 @@ def _one(recipe: Recipe, folder: Path, title: str, resume: bool) -> None:
             rows = list(show.changes(before, after))
             if rows:
                 typer.echo(f"{name}, before and after ({told['problems']} problems)\n{show.table(rows)}")
+    if said := best.sentence(done.summary.get("best"), told):
+        typer.echo(said)
     if solved := _solved(folder):
         typer.echo(f"a problem that it failed and now solves\n{show.table(solved)}")
     typer.echo(f"report: {done.summary['report']}")

@@ -19,6 +19,7 @@ import numpy as np
 from jinja2 import Environment, FunctionLoader
 from markupsafe import Markup
 
+from rlvr import best
 from rlvr.report import summary
 from rlvr.report.curves import charts, legend, other_charts
 from rlvr.report.embed import GROUPS, STEPS, island, rollouts
@@ -54,6 +55,7 @@ def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
         ],
         evaluations=[_evaluation(e) for e in summary.evaluations(evaluation)],
         evaluated={k: visible(str(evaluation[k])) for k in ("k", "problems") if k in evaluation},
+        best=visible(_best(folder, evaluation, len(run.steps))),
         solved=_solved(solved),
         charts=[figure(c, i) for i, c in enumerate(shown)],
         others=[figure(c, i + len(shown)) for i, c in enumerate(others)],
@@ -147,6 +149,12 @@ def _evaluation(e: summary.Evaluation) -> dict[str, Any]:
         at = [round(100 * max(0.0, v) / top, 2) for v in interval]
         sides.append({"label": label, "text": f"{value}", "interval": f"{low} to {high}", "at": at})
     return {"name": visible(e.name), "measure": visible(e.measure), "sides": sides, "words": e.words}
+
+
+def _best(folder: Path, evaluation: dict[str, Any], steps: int) -> str:
+    top = best.told(folder, evaluation, steps)
+    here = f"{Path(top['model']).name}/" if top and top["model"] else None  # a page is read elsewhere too
+    return best.sentence(top and {**top, "model": here}, evaluation)
 
 
 def _solved(told: dict[str, Any]) -> dict[str, Any] | None:
