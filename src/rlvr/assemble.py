@@ -268,6 +268,8 @@ def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> T
             GAP_LIMITS[recipe.dtype] if recipe.gap_limit is None else recipe.gap_limit,
             recipe.rollouts_every,
             recipe.seed,
+            recipe.sampled_tokens,
+            recipe.sampler_seed,
         ),
         folder,
         dtype=torch.float64 if recipe.dtype == "float64" else torch.float32,

@@ -111,6 +111,7 @@ def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], 
     tensors, facts = training.engine.state()
     told = {
         "step": training.step,
+        "sampled": training.sampled,
         "phase": training.phase,
         "selector": training.selector.state(),
         "unknown": list(training.unknown),
@@ -152,7 +153,7 @@ def restore(training: Training, folder: Path) -> dict[str, Any]:
 
     told = json.loads((folder / "state.json").read_text())
     training.engine.load_state(load_file(folder / "state.safetensors"), told["engine"])
-    training.step, training.phase = told["step"], told["phase"]
+    training.step, training.sampled, training.phase = told["step"], told["sampled"], told["phase"]
     training.selector.load(told["selector"])
     training.unknown = deque((tuple(pair) for pair in told["unknown"]), maxlen=training.unknown.maxlen)
     training.trust_sampler = told["trust_sampler"]

@@ -61,6 +61,8 @@ class Settings:
     gap_limit: float = 0.01
     rollouts_every: int = 5
     seed: int = 0
+    sampled_tokens: int | None = None
+    sampler_seed: int | None = None
 
 
 @dataclass
@@ -85,15 +87,16 @@ class Training:
     asked_to_stop: Callable[[], bool] = lambda: False
     stage: Callable[[int, str], None] = lambda step, name: None  # called when a stage of a step begins
     step: int = 0
+    sampled: int = 0  # tokens sampled so far, those of dropped groups too
     phase: dict[str, Any] = field(default_factory=dict)
     trust_sampler: bool = True  # its log-probs are as good as the trainer's, as measured so far
     unknown: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=10))  # (unknown, all) of recent steps
 
     def run(self) -> None:
-        """Train until `settings.steps`, or until somebody asks to stop. Raises Stopped, or what a piece of the user's
+        """Train until the last step, or until somebody asks to stop. Raises Stopped, or what a piece of the user's
         raises."""
         self.phase = self.phase or self.plan.start()
-        while self.step < self.settings.steps and not self.asked_to_stop():
+        while not self.ends(self.step) and not self.asked_to_stop():
             try:
                 metrics = self.train_step(self.step + 1)
             except VerifierBroken as error:
@@ -102,10 +105,16 @@ class Training:
             self.step += 1
             self.saved(self.step)
 
+    def ends(self, step: int) -> bool:
+        """Whether the run is over with this step, by its number or by what has been sampled up to it."""
+        most = self.settings.sampled_tokens
+        return step >= self.settings.steps or (most is not None and self.sampled >= most)
+
     # ---- one step ----------------------------------------------------------------------------------------
     def train_step(self, step: int) -> dict[str, float]:
         running, clock = self.plan.at(self.phase), Clock(partial(self.stage, step))
         kept, seen = self.collect(running, step, clock)
+        self.sampled += sum(int(row.owned().sum()) for group in seen for row in group.rollouts)
         told: dict[str, Tally] = {}
         batch = None
         if kept:
@@ -128,7 +137,7 @@ class Training:
         for sink in self.sinks:
             sink.step(step, metrics)
         every = self.settings.rollouts_every
-        if step in (1, self.settings.steps) or (every and step % every == 0):
+        if step == 1 or self.ends(step) or (every and step % every == 0):
             self.show(step, seen, kept, batch)
         self.check_limits(step, seen, metrics)
         self.watch(step, metrics)
@@ -137,6 +146,8 @@ class Training:
     def collect(self, running: Running, step: int, clock: Clock) -> tuple[list[Group], list[Group]]:
         """Groups to train on, and all that were sampled; groups that no `keep` piece wants are replaced by new ones."""
         stack, kept, seen = running.stack, list[Group](), list[Group]()
+        own = self.settings.sampler_seed
+        seed = self.settings.seed if own is None else own
         for refill in range(1 + self.settings.max_refills):
             world = World(
                 self.engine.sampler,
@@ -144,7 +155,7 @@ class Training:
                 self.limits,
                 self.stop_ids,
                 f"{step}.{refill}",
-                mix(self.settings.seed, "rollout", step, refill),
+                mix(seed, "rollout", step, refill),
                 self.judge,
             )
             chosen = self.selector.choose(self.settings.prompts_per_step - len(kept))

@@ -25,6 +25,7 @@ def summary(seen: Sequence[Group], batch: Batch | None, told: Mapping[str, Tally
     out |= {f"group/frac_{kind}": kinds.count(kind) / len(kinds) for kind in ("solved", "failed", "mixed")}
     out["rollouts/sampled"] = len(rows)
     out["rollouts/silent"] = sum(len(g.rollouts) for g, kind in zip(seen, kinds) if kind != "mixed")
+    out["rollouts/tokens"] = sum(lengths)
     out["rollouts/trained"] = 0 if batch is None else len(batch)
     out["length/mean"] = sum(lengths) / len(rows)
     out["length/truncated"] = sum(r.truncated for r in rows) / len(rows)

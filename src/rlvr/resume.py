@@ -51,6 +51,12 @@ def changes(recipe: Recipe, folder: Path, step: int, tasks: Sequence[Task], mark
         raise AnotherRun(
             f"{folder} has made {made} steps, so steps = {recipe.steps} leaves none to make; give more than {made}"
         )
+    sampled = int(sum(line.get("rollouts/tokens") or 0 for line in lines if line.get("step", made) <= step))
+    if recipe.sampled_tokens is not None and sampled >= recipe.sampled_tokens:
+        raise AnotherRun(
+            f"{folder} has sampled {sampled} tokens up to step {step}, so sampled_tokens = {recipe.sampled_tokens} "
+            f"leaves none to make; give more than {sampled}"
+        )
     told = [
         f"going on with {key} = {toml.value(new) if new is not None else 'unset'} "
         f"(it was {toml.value(old) if old is not None else 'unset'})"

@@ -147,11 +147,13 @@ def _made(
         save(training, model, setup.loaded.tokenizer, extra, recipe.keep_checkpoints)
 
     def saved(step: int) -> None:
-        if recipe.checkpoint_every and step % recipe.checkpoint_every == 0 and step < recipe.steps:
+        if recipe.checkpoint_every and step % recipe.checkpoint_every == 0 and not training.ends(step):
             keep()
 
     idle = Idle(recipe.group_size)
-    training.after_step = lambda step, metrics: _after_step(setup, folder, step, metrics)
+    training.after_step = lambda step, metrics: (
+        None if training.ends(step) else _after_step(setup, folder, step, metrics)  # the last step has its own
+    )
     training.watch = _watch(recipe, folder, training.step, idle)
     training.saved = saved
     training.sinks = sinks
@@ -164,8 +166,8 @@ def _made(
     saved_to = save_model(model, setup.loaded.tokenizer, folder / "model")
     if recipe.lora:
         lora.save_adapter(model, folder / "adapter")
-    if training.step == recipe.steps:
-        status += _after(setup, folder)
+    if status.startswith("finished"):
+        status += _after(setup, folder, training.step)
     summary = {
         "folder": str(folder),
         "status": status,
@@ -183,7 +185,7 @@ def _made(
 STOPPED_BY_USER = "stopped by you after step"
 
 
-def _after(setup: Setup, folder: Path) -> str:
+def _after(setup: Setup, folder: Path, step: int) -> str:
     """The evaluation after the last step; returns what the closing line has to add."""
     try:
         _evaluate(setup, folder, "after", shown_to=sys.stderr)
@@ -191,8 +193,8 @@ def _after(setup: Setup, folder: Path) -> str:
         return f"; you stopped the evaluation after training, rlvr eval {shlex.quote(str(folder))} makes it"
     except Stopped as error:
         return f", but {error}"
-    if 0 < setup.recipe.eval.every < setup.recipe.steps:
-        _keep_best(setup, folder, "after", setup.recipe.steps)
+    if 0 < setup.recipe.eval.every < step:
+        _keep_best(setup, folder, "after", step)
     _write_solved(folder)
     return ""
 
@@ -266,7 +268,7 @@ def _run(training: Training, about: RunInfo, idle: Idle, notes: Sequence[str] = 
         try:
             with stopping(note) as training.asked_to_stop:
                 training.run()
-            done = training.step == training.settings.steps
+            done = training.ends(training.step)
             status = "finished" if done else f"{STOPPED_BY_USER} {training.step}"
             if silent := idle.verdict():
                 status += f", but {silent}"
@@ -300,9 +302,9 @@ def _evaluate(setup: Setup, folder: Path, when: str, shown_to: Any = None) -> Me
 
 
 def _after_step(setup: Setup, folder: Path, step: int, metrics: dict[str, float]) -> None:
-    """Evaluation on the way; the last step has its own."""
+    """Evaluation on the way."""
     recipe = setup.recipe
-    if recipe.eval.every and step % recipe.eval.every == 0 and step < recipe.steps:
+    if recipe.eval.every and step % recipe.eval.every == 0:
         measured = _evaluate(setup, folder, f"step {step}")
         if measured is not None:
             _keep_best(setup, folder, f"step {step}", step)

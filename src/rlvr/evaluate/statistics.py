@@ -185,6 +185,11 @@ def student_975(freedom: int) -> float:
     return (low + high) / 2
 
 
+def student_p(t: float, freedom: int) -> float:
+    """P(|T| >= |t|), two-sided; exact to about 1e-15, so smaller ones come out as 0."""
+    return max(0.0, 1.0 - _student_within(abs(t), freedom))
+
+
 def _student_within(t: float, freedom: int) -> float:
     """P(|T| < t)."""
     angle = math.atan2(t, math.sqrt(freedom))
