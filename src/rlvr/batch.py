@@ -101,6 +101,7 @@ class Batch:
             "demo": torch.zeros(r, dtype=torch.bool, device=device),
             "role": torch.zeros(r, dtype=torch.long, device=device),
             "path_length": length,
+            "progress": torch.zeros(r, dtype=torch.float64, device=device),
         }
         return start.with_({**rows, **given})
 

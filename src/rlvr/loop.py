@@ -22,10 +22,12 @@ from torch import Tensor
 
 from rlvr.batch import Batch, Tally, merge
 from rlvr.engine.protocol import Engine, Limits
+from rlvr.engine.teacher import TeacherBroken
 from rlvr.engine.torch_engine import NotFinite
 from rlvr.method import Placed
 from rlvr.metrics import Clock, summary, told_by
 from rlvr.pack import pack
+from rlvr.phases import turn
 from rlvr.pieces import annotation, wants
 from rlvr.plan import Plan, Running
 from rlvr.records import Group, Rollout, Task, Verdict, mix
@@ -99,9 +101,10 @@ class Training:
         while not self.ends(self.step) and not self.asked_to_stop():
             try:
                 metrics = self.train_step(self.step + 1)
-            except VerifierBroken as error:
+            except (VerifierBroken, TeacherBroken) as error:
                 raise Stopped(f"step {self.step + 1}: {error}") from error
-            self.phase = self.plan.next(self.phase, self.step + 1, metrics)
+            before, self.phase = self.phase, self.plan.next(self.phase, self.step + 1, metrics)
+            turn(self.plan, self.engine, before, self.phase)
             self.step += 1
             self.saved(self.step)
 
@@ -118,7 +121,8 @@ class Training:
         told: dict[str, Tally] = {}
         batch = None
         if kept:
-            batch = with_parts(pack(kept, dtype=self.dtype), running, step).to(self.engine.device)
+            progress = (step - 1) / max(1, self.settings.steps - 1)
+            batch = with_parts(pack(kept, dtype=self.dtype, progress=progress), running, step).to(self.engine.device)
             with clock("score"):
                 batch = self.score(batch, running, seen)
             with clock("credit"):

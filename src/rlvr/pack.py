@@ -17,7 +17,10 @@ SAMPLED = {"behavior_logp": "logp", "sampler_logp": "plain_logp", "sampler_entro
 
 
 def pack(
-    groups: Sequence[Group], trains: Iterable[Origin] = (Origin.POLICY,), dtype: torch.dtype = torch.float32
+    groups: Sequence[Group],
+    trains: Iterable[Origin] = (Origin.POLICY,),
+    dtype: torch.dtype = torch.float32,
+    progress: float = 0.0,
 ) -> Batch:
     """All rows of these groups as one batch; tokens of the origins in `trains` that a row owns are its trained tokens.
 
@@ -54,6 +57,7 @@ def pack(
         "score": torch.tensor([v.score if k and v is not None else 0.0 for k, v in zip(known, verdicts)], dtype=dtype),
         "truncated": torch.tensor([row.truncated for _, _, row in rows], dtype=torch.bool),
         "demo": torch.tensor([row.source == "demo" for _, _, row in rows], dtype=torch.bool),
+        "progress": torch.full((len(rows),), progress, dtype=torch.float64),
         "path_length": torch.tensor([int(row.wrote(trains).sum()) for _, _, row in rows]),
     }
     for part in sorted({name for v in verdicts if v is not None for name in v.parts}):

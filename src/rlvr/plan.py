@@ -79,6 +79,21 @@ class Plan:
         """Every model that some phase looks at or trains."""
         return set().union(*(r.models for r in self.phases.values()))
 
+    def ahead(self, state: Mapping[str, Any]) -> list[Running]:
+        """The present phase and all that may still come: those of a controller that goes one way are not behind it."""
+        left = []
+        for p in self.controllers:
+            names, now = p.piece.names, state[p.paper]["phase"]
+            left.append(names[names.index(now) :] if getattr(p.piece, "one_way", False) else names)
+        return [
+            self.phases[tuple(f"{p.paper}:{phase}" for p, phase in zip(self.controllers, combination))]
+            for combination in itertools.product(*left)
+        ]
+
+    def models_ahead(self, state: Mapping[str, Any]) -> set[str]:
+        """Every model that the present phase or a later one looks at or trains."""
+        return set().union(*(r.models for r in self.ahead(state)))
+
     def __str__(self) -> str:
         parts = []
         for key, running in self.phases.items():

@@ -57,7 +57,8 @@ for _name, _meaning in {
     "sampler_entropy": "the sampler's entropy in nats at full support",
     "old_logp": "log-prob under the policy that starts the step's updates, trainer numerics, full support",
     "ref_logp": "log-prob under the frozen reference policy",
-    "teacher_logp": "log-prob under the teacher",
+    "teacher_logp": "log-prob under the teacher; old_logp where it has no say: rows that it did not look at, and ends of "
+    "answers that are no ends to it",
     "entropy": "entropy in nats of the policy that starts the step's updates, at the sampling temperature",
     "value": "critic's prediction at this token",
     "now_logp": "log-prob at the current weights, before an optimiser step, detached",
@@ -87,6 +88,8 @@ for _name, _meaning in {
     "row_advantage": "advantage of the whole row",
     "row_weight": "product of all row weights; 0 leaves every denominator",
     "path_length": "trained tokens on the whole path from the root, parents' tokens included",
+    "teacher_known": "the teacher looked at the row: it fits its context, and a server answered",
+    "progress": "share of the run's steps that are behind: 0 in the first, 1 in the last",
     "pair": "index of the pair that a row belongs to, -1 for none",
 }.items():
     declare("row", _name, _meaning)

@@ -77,6 +77,14 @@ class Engine(Protocol):
         """Another model becomes a copy of the policy."""
         ...
 
+    def release(self, keep: set[str]) -> None:
+        """Frozen models outside of `keep` are let go; nothing will look at them again."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """A model's optimiser begins afresh, without moments; its schedule goes on."""
+        ...
+
     def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(tensors, facts for JSON) of everything but the policy's own weights that a run needs to go on exactly."""
         ...

@@ -22,9 +22,10 @@ from rlvr.engine.critic import Critic
 from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Sampler, Unsupported
+from rlvr.engine.teacher import ServedTeacher
 from rlvr.plan import Running
 from rlvr.streams import per
-from rlvr.views import Seen, View
+from rlvr.views import Look, Seen, View, views_of
 
 log = logging.getLogger(__name__)
 # Tokens of a micro-batch on a CPU, where the caches are small and the kernels busy with few. Measured at 0.2M to 30M
@@ -130,6 +131,10 @@ class Stepper:
             if mine:
                 self.adam.state[p] = {k: x if k == "step" else x.to(p.device) for k, x in mine.items()}
 
+    def forget(self) -> None:
+        """No moments, as at the start; float32 copies and the schedule's clock stay."""
+        self.adam.state.clear()
+
     def skip(self) -> None:
         """Nothing to learn: no step, but the schedule's clock goes on."""
         self.clock += 1
@@ -139,7 +144,8 @@ class TorchEngine:
     """models: by name ("policy", "reference", ...). Models in `optims` are trained.
 
     token_budget: padded tokens of one micro-batch. temperature: of the sampling, so that log-probs are of the policy
-    that acted. skip_idle: leave out rows that no term can learn from (off only to measure or test it).
+    that acted. skip_idle: leave out rows that no term can learn from (off only to measure or test it). served: models
+    behind a server. mute: by model, ids on which it has no say; its log-prob there is the policy's.
     """
 
     def __init__(
@@ -150,10 +156,14 @@ class TorchEngine:
         token_budget: int = 16384,
         temperature: float = 1.0,
         skip_idle: bool = True,
+        served: Mapping[str, ServedTeacher] | None = None,
+        mute: Mapping[str, frozenset[int]] | None = None,
     ):
         self.models, self.sampler, self.skip_idle = dict(models), sampler, skip_idle
         self.token_budget, self.temperature, self.version = token_budget, temperature, 0
         self.asked_budget = token_budget  # token_budget is what has fitted so far
+        self.served, self.mute = dict(served or {}), dict(mute or {})
+        self.read: dict[str, int] = {}  # tokens that frozen models have read since it was last told
         self.refreshed: set[str] = set()  # models that have become copies of the policy on the way
         self.steppers = {name: Stepper(self.models[name].model, optim) for name, optim in optims.items()}
 
@@ -195,13 +205,19 @@ class TorchEngine:
 
     def require(self, running: Running) -> None:
         """Raise Unsupported where the plan needs a model that is not here, or one that moves and cannot."""
-        lacking = running.models - set(self.models)
+        lacking = running.models - set(self.models) - set(self.served)
         if lacking:
             raise Unsupported(
                 f"the stack needs the model {', '.join(sorted(lacking))}, which this run does not have; give it in "
                 f"the recipe"
             )
         for placed in running.stack:
+            for view in views_of(placed.piece):
+                if view.model in self.served and not _plain(view.probe):
+                    raise Unsupported(
+                        f"{placed.paper} wants {', '.join(view.gives)} of the {view.model}, and a server tells the "
+                        f"log-probs of the tokens alone; load the {view.model} here, without {view.model}.url"
+                    )
             if getattr(placed.piece, "refresh", 0) and "reference" in running.models:
                 self._own_weights("reference", f"{placed.paper}(refresh = {placed.piece.refresh})")
 
@@ -211,6 +227,18 @@ class TorchEngine:
                 f"{asker} wants to copy the policy into the {name}, but with [lora] the {name} is the policy with its "
                 "adapter off, so it cannot move; drop refresh, or drop [lora]"
             )
+
+    def release(self, keep: set[str]) -> None:
+        """Frozen models outside of `keep` are let go; nothing will look at them again."""
+        for name in (self.models.keys() | self.served.keys()) - keep - self.steppers.keys() - {"policy"}:
+            self.models.pop(name, None)
+            self.served.pop(name, None)
+            self.refreshed.discard(name)
+        torch.cuda.empty_cache()
+
+    def forget(self, name: str) -> None:
+        """A model's optimiser begins afresh, without moments; its schedule goes on."""
+        self.steppers[name].forget()
 
     # ---- memory ------------------------------------------------------------------------------------------
     def _in_parts(
@@ -290,7 +318,8 @@ class TorchEngine:
         for view in views:
             if view.side is not None or not all(stream in batch for stream in view.gives):
                 passes.setdefault(view.pass_key, []).append(view)
-        for shared in passes.values():
+        # the policy as it is comes first: its log-probs stand where others have no say
+        for shared in sorted(passes.values(), key=lambda views: views[0].pass_key != View(None).pass_key):
             side = shared[0].side
             if side is None:
                 batch = batch.with_(self._look(batch, shared))
@@ -302,21 +331,66 @@ class TorchEngine:
         return batch
 
     def _look(self, batch: Batch, views: Sequence[View]) -> dict[str, Tensor]:
-        lm = self.models[views[0].model]
+        name = views[0].model
         edited: dict[str, Batch] = {}
         ok = batch.length > 0
-        for name, context in views[0].contexts:
+        for of, context in views[0].contexts:
             prefixes = None if context is None else context(batch)
             if prefixes is not None:
                 ok = ok & torch.tensor([p is not None for p in prefixes], device=ok.device)
-            edited[name] = batch if prefixes is None else _with_prefixes(batch, prefixes)
+            edited[of] = batch if prefixes is None else _with_prefixes(batch, prefixes)
+        if name in self.served:
+            out, ok = self._heard(self.served[name], next(iter(edited.values())), views, ok)
+        else:
+            out, ok = self._seen_by(name, batch, edited, views, ok)
+        deaf = torch.isin(batch["token"], torch.tensor(sorted(self.mute.get(name, ())), device=ok.device).long())
+        for view in views:
+            for stream in view.probe.gives:
+                if stream not in out:  # no row was looked at
+                    n = len(batch) if per(stream) == "row" else len(batch.row)
+                    out[stream] = torch.zeros(n, device=self.device)
+                if stream.endswith("_logp") and "old_logp" in batch:
+                    own = ~batch.spread(ok) | deaf
+                    out[stream] = torch.where(own, batch["old_logp"].to(out[stream].dtype), out[stream])
+            if view.looked:
+                out[view.looked] = ok
+        return out
+
+    def _heard(
+        self, teacher: ServedTeacher, batch: Batch, views: Sequence[View], ok: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What a server says of the rows in `ok`, and the rows on which it had a word."""
+        assert batch.chains is not None
+        asked = ok.nonzero()[:, 0].tolist()
+        before = teacher.read
+        told = teacher.logp([batch.chains.row(i).tolist() for i in asked])
+        self.read["teacher"] = self.read.get("teacher", 0) + teacher.read - before
+        logp, heard = torch.zeros_like(batch["behavior_logp"]), torch.zeros_like(ok)
+        places = batch.chains.at.split(batch.length.tolist())
+        for i, row in zip(asked, told):
+            if row is not None:
+                heard[i] = True
+                logp[batch.row == i] = torch.tensor(row, dtype=logp.dtype, device=logp.device)[places[i]]
+        return {stream: logp for view in views for stream in view.probe.gives}, heard
+
+    def _seen_by(
+        self, name: str, batch: Batch, edited: Mapping[str, Batch], views: Sequence[View], ok: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """What a model that is here says of the rows in `ok`, and those of them that fit its context."""
+        lm = self.models[name]
         longest = max(edited.values(), key=lambda b: 0 if b.chains is None else int(b.chains.lengths.sum()))
+        if isinstance(lm, LanguageModel) and lm.context is not None and name != "policy":
+            for one in edited.values():
+                ok = ok & (one.chains.lengths <= lm.context if one.chains is not None else True)
+        if name not in self.steppers:
+            lengths = sum(int(b.chains.lengths[ok].sum()) for b in edited.values() if b.chains is not None)
+            self.read[name] = self.read.get(name, 0) + lengths
         chunk = max(1, 2**24 // lm.vocab) if isinstance(lm, LanguageModel) else self.token_budget
 
         def look(out: dict[str, Tensor], rows: Tensor) -> None:
             where = batch.token_index(rows)
             row = torch.repeat_interleave(rows, batch.length[rows])
-            seen_by = {name: self._hidden(lm, b.take(rows, names=set())) for name, b in edited.items()}
+            seen_by = {of: self._hidden(lm, b.take(rows, names=set())) for of, b in edited.items()}
             for i in range(0, len(where), chunk):
                 piece = slice(i, i + chunk)
                 seen = {n: self._seen(lm, h[piece], y[piece]) for n, (h, y) in seen_by.items()}
@@ -324,19 +398,8 @@ class TorchEngine:
                     for stream, x in view.probe(seen).items():
                         _lay(out, stream, x, batch, where[piece], row[piece])
 
-        out = self._in_parts(
-            f"scoring by the {views[0].model}", longest, ok.nonzero()[:, 0], dict[str, Tensor], look, "row", lm.packs
-        )
-        for view in views:
-            for stream in view.probe.gives:
-                if stream not in out:  # no row was looked at
-                    n = len(batch) if per(stream) == "row" else len(batch.row)
-                    out[stream] = torch.zeros(n, device=self.device)
-                if stream.endswith("_logp") and "old_logp" in batch:
-                    out[stream] = torch.where(batch.spread(ok), out[stream], batch["old_logp"].to(out[stream].dtype))
-            if view.looked:
-                out[view.looked] = ok
-        return out
+        rows = ok.nonzero()[:, 0]
+        return self._in_parts(f"scoring by the {name}", longest, rows, dict[str, Tensor], look, "row", lm.packs), ok
 
     def _seen(self, lm: LanguageModel | Critic, hidden: Tensor, token: Tensor) -> Seen:
         if isinstance(lm, Critic):
@@ -349,7 +412,8 @@ class TorchEngine:
 
         Raises NotFinite, before any weight has changed, when a loss or gradient is not finite.
         """
-        told: dict[str, Tally] = {}
+        told = {f"score/{name}/tokens": Tally(n, how="sum") for name, n in self.read.items()}
+        self.read.clear()
         ready: list[tuple[str, Stepper, Tensor]] = []
         for model in running.trained:
             if model not in self.steppers:
@@ -427,6 +491,11 @@ class TorchEngine:
             self.models[name].model.parameters(), self.models["policy"].model.parameters(), strict=True
         ):
             mine.copy_(policy)
+
+
+def _plain(probe: Any) -> bool:
+    """Whether a look asks for log-probs of the tokens and nothing else."""
+    return isinstance(probe, Look) and probe.gives == (probe.logp,)
 
 
 def _changed(model: torch.nn.Module, trained: bool) -> dict[str, Tensor]:
