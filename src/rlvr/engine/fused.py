@@ -248,7 +248,7 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         wide = x.float()
-        scale = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        scale = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight, scale)
         return (wide * scale).to(x.dtype).mul_(weight)
 
@@ -257,7 +257,7 @@ class _RMSNorm(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         x, weight, scale = ctx.saved_tensors
         unit = x.float() * scale
-        to_weight = (g * unit).flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
-        g = (g * weight).float()
-        inner = torch.einsum("...d,...d->...", g, unit)[..., None].div_(x.shape[-1])
-        return g.sub_(unit.mul_(inner)).mul_(scale).to(x.dtype), to_weight, None
+        both = g.float() * unit
+        inner = (both @ weight.float()).div_(x.shape[-1])[..., None]
+        to_weight = both.flatten(0, -2).sum(0).to(weight.dtype) if ctx.needs_input_grad[1] else None
+        return (g * weight).float().sub_(unit.mul_(inner)).mul_(scale).to(x.dtype), to_weight, None

@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 from rlvr.engine.model import LanguageModel, close
 
-_SLACK = 64  # our choice: free columns that a slab has after it grew or slid
+_SLACK = 16  # our choice: free columns that a slab has after it grew or slid
 
 
 class Rows(Protocol):
@@ -171,8 +171,9 @@ class CachedRows:
             for layer in self.layers:
                 for i, slab in enumerate(layer.slabs):
                     live = slab[: self.count, :, columns]
-                    new = slab.new_zeros(height, slab.shape[1], width, slab.shape[3]) if grown else slab
+                    new = slab.new_empty(height, slab.shape[1], width, slab.shape[3]) if grown else slab
                     new[: self.count, :, end - span : end] = live if grown else live.clone()
+                    new[: self.count, :, : end - span] = 0
                     layer.slabs[i] = new
         self.first = [f + end - self.end for f in self.first]
         self.height, self.width, self.start, self.end = height, width, end - span, end
@@ -192,10 +193,11 @@ class CachedRows:
         for n, tensors in enumerate(source):
             if n == len(self.layers):
                 shapes = [(self.height, x.shape[1], self.width, x.shape[3]) for x in tensors]
-                self.layers.append(_Layer(self, [x.new_zeros(shape) for x, shape in zip(tensors, shapes)]))
+                self.layers.append(_Layer(self, [x.new_empty(shape) for x, shape in zip(tensors, shapes)]))
             for slab, x in zip(self.layers[n].slabs, tensors):
                 for of, column, to, beyond in runs:
-                    first = self.first[to]  # what lies before it is finite, and masked
+                    first = self.first[to]
+                    slab[to:beyond, :, :first] = 0  # masked, but 0 times what memory happens to hold may be nan
                     slab[to:beyond, :, first : self.end] = x[of, :, column : column + self.end - first]
 
 
