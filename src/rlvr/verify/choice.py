@@ -12,19 +12,25 @@ from rlvr.verify.verifier import LONGEST_TEXT, fingerprint, gold_text, right, un
 
 # Between a mark and its letter; possessive, so that no text makes the search go back.
 _CLING = r"(?:[\s*_`\"'$(\[{:]|\\(?:boxed|fbox|text(?:bf)?|math(?:rm|bf))\b){0,12}+"
-_SAYS = r"(?i:(?<!wrong )(?<!incorrect )\b(?:answer|correct\s(?:option|choice))[*_`]{0,3}\s?(?:is\b|:|=))"
+# Every pattern begins with a set of characters or at a line's start: a search then skips what cannot begin a match many
+# times faster. What must stand before that first character is looked at behind it.
+_SAYS = (
+    r"[aAcC](?<!\w.)(?<!(?i:wrong ).)(?<!(?i:incorrect ).)"
+    r"(?:(?<=[aA])(?i:nswer)|(?<=[cC])(?i:orrect\s(?:option|choice)))[*_`]{0,3}\s?(?:(?i:is)\b|:|=)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Patterns:
     marks: tuple[re.Pattern[str], ...]  # each has the letter as group 1, and a rival that it is offered with as group 2
-    weak: re.Pattern[str]
+    weak: tuple[re.Pattern[str], ...]
     bare: re.Pattern[str]
 
 
 @lru_cache
 def _patterns(options: str) -> _Patterns:
     upper, lower, either = f"[{options}]", f"[{options.lower()}]", f"[{options}{options.lower()}]"
+    words = "".join(letter for letter in options if letter not in "AI")
     alone = r"(?![A-Za-z0-9'’]|-\w)"
     join = r"[\s)\]*_`$}]{0,4}(?:,|/|&|or\b|and\b)[\s(*_`$\[{]{0,4}(?:or\s|and\s)?\(?"
     marks = (
@@ -34,12 +40,12 @@ def _patterns(options: str) -> _Patterns:
         rf"(?m:^[ \t]*#{{1,6}}[ \t]*\(?({upper})\)?[ \t.]*$)()",
     )
     weak = (
-        rf"(?<![\w\]])(?<!not )[(\[]({either})[)\]](?! is (?:wrong|incorrect|false|not)\b)",
-        rf"^[ \t>*_-]{{0,6}}({upper})[.):](?=[\s*_]|$)",
-        rf"^[ \t*_`]{{0,6}}({upper})[ \t*_`.]{{0,6}}$",
+        rf"[(\[](?<![\w\]].)(?<!not .)({either})[)\]](?! is (?:wrong|incorrect|false|not)\b)",
+        rf"(?m:^[ \t>*_-]{{0,6}}({upper})[.):](?=[\s*_]|$))",
+        rf"(?m:^[ \t*_`]{{0,6}}({upper})[ \t*_`.]{{0,6}}$)",
     )
-    bare = rf"(?<![A-Za-z0-9'’\\-])(?![AI])({upper}){alone}"
-    return _Patterns(tuple(map(re.compile, marks)), re.compile("(?m:" + "|".join(weak) + ")"), re.compile(bare))
+    bare = rf"([{words}])(?<![A-Za-z0-9'’\\-].){alone}" if words else r"()(?!)"
+    return _Patterns(tuple(map(re.compile, marks)), tuple(map(re.compile, weak)), re.compile(bare))
 
 
 def chosen(text: str, options: str) -> tuple[str | None, str]:
@@ -50,16 +56,24 @@ def chosen(text: str, options: str) -> tuple[str | None, str]:
     apart, as `(B)`, `B.` at the start of a line or `B` alone, and no other letter may be mentioned.
     """
     found = _patterns(options)
-    marks = [m for pattern in found.marks for m in pattern.finditer(text)]
-    if marks:
-        last = max(marks, key=lambda m: m.start(1))
+    last: re.Match[str] | None = None
+    for pattern in found.marks:
+        for m in pattern.finditer(text):
+            if last is None or m.start(1) > last.start(1):
+                last = m
+    if last is not None:
         letter, rival = last[1].upper(), (last[2] or "").upper()
         return (None, "ambiguous") if rival and rival != letter else (letter, "")
     lone = text.strip(" \t\r\n*_`.()[]$\"'")
     if len(lone) == 1 and lone.upper() in options:
         return lone.upper(), ""
-    apart = {next(filter(None, m.groups())).upper() for m in found.weak.finditer(text)}
-    if len(apart) == 1 and apart >= {m[1] for m in found.bare.finditer(text)}:
+    apart: set[str] = set()
+    for pattern in found.weak:
+        for m in pattern.finditer(text):
+            apart.add(m[1].upper())
+            if len(apart) > 1:
+                return None, "no_answer"
+    if apart and all(m[1] in apart for m in found.bare.finditer(text)):
         return apart.pop(), ""
     return None, "no_answer"
 
