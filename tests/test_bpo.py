@@ -14,8 +14,9 @@ from rlvr.batch import Batch, Chains, Now
 from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.loss.reduction import RowMean, RowSum
+from rlvr.loss.terms import bucket_kl
 from rlvr.method import Contradiction
-from rlvr.methods.bpo import Bellman, Sampled, binary_kl, bpo, bucket_kl, complement_ratio
+from rlvr.methods.bpo import Bellman, Sampled, binary_kl, bpo, complement_ratio
 from rlvr.methods.grpo import grpo
 from rlvr.stacking import StackError, build_method
 from rlvr.testing import cut_invariance, finiteness, outcome, random_batch, running

@@ -9,7 +9,8 @@ from torch import Tensor
 from toy import toy_step
 
 from rlvr.batch import Batch, Now
-from rlvr.methods.gmts import Collision, TopTokens, gmts, top_tokens
+from rlvr.loss.selection import top_tokens
+from rlvr.methods.gmts import Collision, TopTokens, gmts
 from rlvr.methods.grpo import grpo
 from rlvr.methods.kl import kl
 from rlvr.pairs import stack_pairs

@@ -32,6 +32,15 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, estimator: Estimator) -> Tensor:
     return torch.exp(-d) - 1 + d
 
 
+def bucket_kl(logp: Tensor, mu: Tensor) -> Tensor:
+    """KL(mu || pi) [N] from log-probs of K tokens [N, K], all others as one."""
+    rest_mu, rest = (1 - x.exp().sum(-1) for x in (mu, logp))
+    tail = rest_mu > 1e-6  # below it is rounding
+    log_rest = torch.where(tail, rest, 1.0).clamp(min=1e-12).log()
+    rest_kl = torch.where(tail, rest_mu * (torch.where(tail, rest_mu, 1.0).log() - log_rest), 0.0)
+    return (mu.exp() * (mu - logp)).sum(-1) + rest_kl
+
+
 @dataclass(frozen=True)
 class KLToReference:
     """coef * kl_estimate(logp, ref_logp). Returns token_loss [N]."""

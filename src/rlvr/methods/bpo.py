@@ -36,6 +36,7 @@ from torch import Tensor
 from rlvr.batch import Batch, Now, Tally
 from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.reduction import RowMean
+from rlvr.loss.terms import bucket_kl
 from rlvr.method import Method
 from rlvr.registry import register
 from rlvr.streams import declare
@@ -88,15 +89,6 @@ def binary_kl(logp: Tensor, mu: Tensor, eps: float) -> Tensor:
     """KL of p_mu / (1 + eps) against p / (1 + eps) [N]; its slope in logp is w - 1."""
     share = mu.exp() / (1 + eps)
     return share * (mu - logp) + (1 - share) * complement_ratio(logp, mu, eps).log()
-
-
-def bucket_kl(logp: Tensor, mu: Tensor) -> Tensor:
-    """KL(mu || pi) [N] from log-probs of K tokens [N, K], all others as one."""
-    rest_mu, rest = (1 - x.exp().sum(-1) for x in (mu, logp))
-    tail = rest_mu > 1e-6  # below it is rounding
-    log_rest = torch.where(tail, rest, 1.0).clamp(min=1e-12).log()
-    rest_kl = torch.where(tail, rest_mu * (torch.where(tail, rest_mu, 1.0).log() - log_rest), 0.0)
-    return (mu.exp() * (mu - logp)).sum(-1) + rest_kl
 
 
 @dataclass(frozen=True)

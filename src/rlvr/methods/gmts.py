@@ -29,8 +29,8 @@ from torch import Tensor
 from rlvr import streams
 from rlvr.batch import Batch, Tally
 from rlvr.loss.reduction import counted_tokens
+from rlvr.loss.selection import Scope, by_chance, gini, top_tokens
 from rlvr.method import Method
-from rlvr.records import digest, mix
 from rlvr.registry import register
 from rlvr.views import Seen, View
 
@@ -38,7 +38,6 @@ fills = ("token_weight",)
 paper = "GMTS: gradient magnitude-based token selection, arXiv 2608.30632"
 neutral = {"settings": {"keep": 1.0}, "equals": "grpo", "near": {"keep": 0.9}}
 
-Scope = Literal["batch", "group", "answer"]
 streams.declare("token", "gmts/collision", "sum of squared probabilities over the vocabulary, at the current weights")
 
 
@@ -81,7 +80,7 @@ class TopTokens:
     def score(self, batch: Batch) -> Tensor:
         """[N] what tokens are ranked by; 0 and below is never kept."""
         if self.rank_by == "random":
-            return _chance(batch)
+            return by_chance(batch)
         if self.rank_by == "entropy":
             return batch["now_entropy"]
         omega = batch["now_slope"] * batch["token_weight"] * batch.spread(batch["row_weight"])
@@ -112,50 +111,16 @@ class TopTokens:
         it."""
         kept, pool = counted_tokens(batch), batch.spread(batch["row_weight"]) > 0
         before = batch.with_({"token_counted": torch.ones_like(kept)})
-        slots = batch.row_sum(kept)[batch.row_sum(pool) > 0].double().sort().values
+        slots = batch.row_sum(kept)[batch.row_sum(pool) > 0].double()
         told = {"gmts/kept": Tally.mean(kept, pool)}
         if bool(kept.any()):
-            n, place = len(slots), torch.arange(1, len(slots) + 1, device=slots.device)
-            gini = ((2 * place - n - 1) * slots).sum() / (n * slots.sum())
             by_entropy = top_tokens(before, batch["now_entropy"], self.keep, self.scope)
             told |= {
-                "gmts/slots_max": Tally(slots[-1] / slots.sum()),
-                "gmts/slots_gini": Tally(gini),
+                "gmts/slots_max": Tally(slots.max() / slots.sum()),
+                "gmts/slots_gini": Tally(gini(slots)),
                 "gmts/overlap_entropy": Tally.mean(by_entropy, kept),
             }
         return told
-
-
-def top_tokens(batch: Batch, score: Tensor, keep: float, scope: Scope) -> Tensor:
-    """[N] bool: the ceil(keep * n) counted tokens of highest score in each unit of the scope, n its counted tokens.
-
-    Of equal scores those of the lowest row id come first, then the earliest; a score of 0 or less is never kept.
-    """
-    counted = counted_tokens(batch)
-    if bool((counted & ~torch.isfinite(score)).any()):
-        ids = batch["id"][torch.unique(batch.row[counted & ~torch.isfinite(score)])].tolist()
-        raise ValueError(f"tokens cannot be ranked: entropy or slope is not finite on rows {ids[:20]}")
-    order = batch.token_index(torch.argsort(batch["id"], stable=True))
-    order = order[counted[order]]
-    order = order[torch.argsort(score[order], descending=True, stable=True)]
-    unit = {"batch": torch.zeros_like(batch.row), "group": batch.spread(batch["group"]), "answer": batch.row}[scope]
-    order = order[torch.argsort(unit[order], stable=True)]
-    _, of, n = torch.unique_consecutive(unit[order], return_inverse=True, return_counts=True)
-    rank = torch.arange(len(order), device=order.device) - (n.cumsum(0) - n)[of]
-    wanted = torch.ceil(keep * n.double() - 1e-6).clamp(min=1)  # 0.07 * 100 is a little above 7 in floating point
-    chosen = torch.zeros_like(counted)
-    chosen[order[rank < wanted[of]]] = True
-    return chosen & (score > 0)
-
-
-def _chance(batch: Batch) -> Tensor:
-    """[N] in (0, 1]: noise that the batch's own tokens seed, so that the order of rows cannot enter."""
-    order = batch.token_index(torch.argsort(batch["id"], stable=True))
-    seed = mix(0, "gmts", digest(batch["token"][order].cpu().numpy()))
-    noise = 1 - torch.rand(len(order), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    out = torch.empty_like(noise)
-    out[order.cpu()] = noise
-    return out.to(batch.row.device)
 
 
 @register("method")

@@ -18,10 +18,7 @@ within a segment. For answers of thirty tokens see recipes/methods/hispo.toml.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -31,8 +28,8 @@ from rlvr.batch import Batch, Tally
 from rlvr.loss.bounds import prefer_bounds
 from rlvr.loss.ratio import Ratio
 from rlvr.loss.reduction import RowSum
+from rlvr.loss.segments import elsewhere, entropy_peaks, row_starts
 from rlvr.method import Method
-from rlvr.records import digest, mix
 from rlvr.registry import register
 from rlvr.streams import declare
 
@@ -77,37 +74,14 @@ class EntropySegments:
             raise ValueError(f"window counts tokens, at least 1; got {self.window}")
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        start = _row_starts(batch)
+        start = row_starts(batch)
         if self.cut == "even":
             place = torch.arange(len(start), device=start.device) - batch.first[batch.row]
             return {"hispo/start": place % self.window == 0}
-        ends = self.peaks(batch) if self.cut == "entropy" else _elsewhere(batch, self.peaks(batch))
+        ends = entropy_peaks(batch, self.smoothing, self.quantile, self.window)
+        ends = ends if self.cut == "entropy" else elsewhere(batch, ends)
         start[torch.tensor(ends, dtype=torch.long, device=start.device) + 1] = True
         return {"hispo/start": start}
-
-    def peaks(self, batch: Batch) -> list[int]:
-        """Tokens that end a segment inside a row, in order."""
-        entropy = batch["entropy"]
-        if bool(torch.isnan(entropy).any()):
-            ids = batch["id"][torch.unique(batch.row[torch.isnan(entropy)])].tolist()
-            raise ValueError(f"the entropy is not a number on rows {ids[:20]}")
-        # Counted from the row's first entropy, a flat row stays exactly flat: no rounding that could look like a peak.
-        from_first = entropy - entropy[batch.first[batch.row]]
-        e = batch.scan(self.smoothing * from_first, 1 - self.smoothing)
-        inner = ~_row_starts(batch)
-        inner[(batch.length.cumsum(0) - 1)[batch.length > 0]] = False
-        cutoff = batch.spread(batch.row_quantile(e, self.quantile, inner))
-        peak = inner & (e >= cutoff) & (e >= batch.shift(e, -1, torch.inf)) & (e > batch.shift(e, 1, torch.inf))
-        half = self.window // 2
-        peak &= e >= torch.maximum(_reach(batch, e, half, 1), _reach(batch, e, half, -1))
-        at = peak.nonzero()[:, 0]
-        kept: list[int] = []
-        before = (-1, 0)
-        for t, row in zip(at.tolist(), batch.row[at].tolist()):
-            if before[0] != row or t - before[1] > self.window:
-                kept.append(t)
-                before = (row, t)
-        return kept
 
     def tell(self, batch: Batch) -> dict[str, Tally]:
         start = batch["hispo/start"]
@@ -115,32 +89,6 @@ class EntropySegments:
             "hispo/segments": Tally.mean(batch.row_sum(start), batch.length > 0),
             "hispo/segment_length": Tally(float(len(start)), start.sum()),
         }
-
-
-def _row_starts(batch: Batch) -> Tensor:
-    start = torch.zeros_like(batch.row, dtype=torch.bool)
-    start[batch.first[batch.length > 0]] = True
-    return start
-
-
-def _elsewhere(batch: Batch, ends: Sequence[int]) -> list[int]:
-    """As many tokens of the same rows by chance; noise that a row's own tokens seed, so that order cannot enter."""
-    out: list[int] = []
-    for row, n in Counter(batch.row[list(ends)].tolist()).items():
-        first, length = int(batch.first[row]), int(batch.length[row])
-        chance = Random(mix(0, "hispo", digest(batch["token"][first : first + length].cpu().numpy())))
-        out += [first + place for place in chance.sample(range(length - 1), n)]
-    return out
-
-
-def _reach(batch: Batch, x: Tensor, n: int, way: int) -> Tensor:
-    """[N] the largest x among a token and the n after it (way -1: before it) in its row."""
-    size = 1
-    while size <= n:
-        step = min(size, n + 1 - size)
-        x = torch.maximum(x, batch.shift(x, way * step, -torch.inf))
-        size += step
-    return x
 
 
 @dataclass(frozen=True)
