@@ -110,3 +110,9 @@ bench: $(VENV)/installed .venv-trl/installed
 		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py $(QUICK) || exit 1; \
 	done
 	$(BIN)/python benchmarks/page.py
+
+# Every paper's claim tested again, by the rules in experiments/; goes on where it ended, a CPU-hour and more from nothing.
+JOBS ?= 1
+.PHONY: retest
+retest: $(VENV)/installed
+	$(BIN)/rlvr retest --all --jobs $(JOBS)

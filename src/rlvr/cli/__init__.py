@@ -11,7 +11,21 @@ from typing import Annotated
 
 import typer
 
-from rlvr.cli import audit, check, doctor, evaluate, export, models, names, new, report, rollout, train, verify_command
+from rlvr.cli import (
+    audit,
+    check,
+    doctor,
+    evaluate,
+    export,
+    models,
+    names,
+    new,
+    report,
+    retest,
+    rollout,
+    train,
+    verify_command,
+)
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -33,6 +47,7 @@ app.command("explain")(names.explain)
 app.command("check")(check.check)
 app.command("doctor")(doctor.doctor)
 app.command("audit")(audit.audit)
+app.command("retest")(retest.retest)
 app.command("new")(new.new)
 app.add_typer(models.app, name="models")
 

@@ -1,0 +1,5 @@
+"""`python -m rlvr`: the command line."""
+
+from rlvr.cli import main
+
+main()

@@ -1,0 +1,184 @@
+"""Running what experiments want next, some at once, until nothing is left or somebody stops it.
+
+Every finished run is written before the next one is looked for, so the same command goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from rlvr.folder import FolderBusy
+from rlvr.report.text import short
+from rlvr.retest.arms import mark_of, recipe_file
+from rlvr.retest.book import Book, Slot
+from rlvr.retest.child import Child, start
+from rlvr.retest.home import refuse_uncommitted
+from rlvr.retest.outcome import look, result
+from rlvr.retest.record import Record
+
+PAUSE = 0.1  # seconds between looks at the children
+COLUMNS = 80
+
+
+@dataclass
+class Sitting:
+    """One call: what runs now, and what it has given up until the next call."""
+
+    books: Sequence[Book]
+    jobs: int = 1
+    seeds: int | None = None  # of every experiment only so many, for now
+    say: Callable[[str], None] = print
+    written: Callable[[], None] = lambda: None  # called when a run has been kept
+    running: dict[str, tuple[Child, Book, Slot]] = field(default_factory=dict)  # by mark
+    failed: set[str] = field(default_factory=set)  # marks, made again at the next call
+    elsewhere: set[str] = field(default_factory=set)  # marks that another process makes
+    told: set[tuple[str, str]] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Until nothing is left to do now. Raises KeyboardInterrupt when it was stopped; children end first."""
+        with _interruptible():
+            try:
+                while self._fill() or self.running:
+                    time.sleep(PAUSE)
+                    self._reap()
+            finally:
+                for child, _, _ in self.running.values():
+                    child.stop()
+        self._close()
+
+    # ---- parts -----------------------------------------------------------------------------------------
+    def _fill(self) -> bool:
+        """Start runs while there is room; says whether one was started."""
+        started = False
+        while len(self.running) < self.jobs and (found := self._next()):
+            book, slot, mark = found
+            before = book.records.get(mark)
+            tries = 1 + (before.tries if before is not None else 0)
+            try:
+                child = start(book.home, mark, book.recipe(slot), f"{book.name}, {slot.arm}", tries)
+            except FolderBusy:
+                self.elsewhere.add(mark)
+                continue
+            self.running[mark] = (child, book, slot)
+            started = True
+        return started
+
+    def _next(self) -> tuple[Book, Slot, str] | None:
+        """The first slot of the first book that wants a run. Slots that a kept run fills are filled on the way."""
+        for book in self.books:
+            self._tell(book)
+            filled = True
+            while filled:
+                filled = False
+                for slot in book.to_do(self.seeds):
+                    mark = book.marks.get(str(slot)) or mark_of(book.recipe(slot))
+                    if mark in self.running or mark in self.elsewhere or mark in self.failed:
+                        continue
+                    record = book.records.get(mark)
+                    if record is not None and str(slot) not in book.marks:  # another experiment's, or a filled place
+                        self._note(book, slot, record)
+                        filled = True
+                        break
+                    return book, slot, mark
+        return None
+
+    def _reap(self) -> None:
+        for mark, (child, book, slot) in list(self.running.items()):
+            if child.over():
+                del self.running[mark]
+                record = child.kept()
+                book.records[mark] = record
+                if not record.finished:
+                    self.failed.add(mark)
+                self._note(book, slot, record)
+
+    def _note(self, book: Book, slot: Slot, record: Record) -> None:
+        """A run fills a slot: keep that, and tell it."""
+        book.marks[str(slot)] = record.mark
+        book.save(result(book))
+        self.written()
+        asked_by = str(record.told["asked_by"])
+        shared = "" if asked_by.startswith(f"{book.name},") else f"; run of {asked_by}"
+        if record.finished:
+            metric = book.experiment.search_by if slot.seed == 0 else book.experiment.metric
+            value = record.value(metric.name, metric.steps)
+            told = f"{metric.name} {value:.4f}, {record.cpu_seconds:.0f} CPU-s{shared}"
+        else:
+            again = "the next call tries once more" if record.tries < 2 else "twice, so it stays without"
+            told = f"failed ({again}): {record.told['why']}"
+        self.say(short(f"{book.name}: {slot}: {told}", COLUMNS))
+        self._tell(book)
+
+    def _tell(self, book: Book) -> None:
+        """Preconditions and the end of a stage, once each."""
+        stage = book.stage()
+        if stage != "search" and self._first(book, "preconditions"):
+            rates = ", ".join(f"{arm} {lr:g}" for arm in book.experiment.arms if (lr := book.chosen(arm)) is not None)
+            self.say(f"{book.name}: lr by the search: {rates}")
+            for seen in book.preconditions():
+                rule = seen.rule
+                self.say(f"{book.name}: precondition, {rule.says}:")
+                holds = "holds" if seen.holds else "DOES NOT HOLD"
+                self.say(f"  {rule.metric} of {rule.arm} is {seen.value:.4g}, wanted {rule.limit}: {holds}")
+        if stage == "failed precondition" and self._first(book, stage):
+            self.say(f"{book.name} ends here: its regime does not allow the effect")
+        if stage == "failed arm" and self._first(book, stage):
+            lost = [arm for arm in book.experiment.arms if book.chosen(arm) is None]
+            self.say(f"{book.name} ends here: no run of the search could be used for {', '.join(lost)}")
+        if stage in ("ablations", "done") and self._first(book, "verdict"):
+            for line in verdict_lines(book):
+                self.say(line)
+
+    def _first(self, book: Book, what: str) -> bool:
+        new = (book.name, what) not in self.told
+        self.told.add((book.name, what))
+        return new
+
+    def _close(self) -> None:
+        if self.failed:
+            self.say(f"{len(self.failed)} run(s) failed; the same command tries each once more")
+        if self.elsewhere:
+            self.say(f"{len(self.elsewhere)} run(s) are being made by another process; call again when it is done")
+
+
+def verdict_lines(book: Book) -> Iterator[str]:
+    """What came out, in two or three lines."""
+    seen, e = look(book), book.experiment
+    for arm in [name for name in e.arms if name != "method"]:
+        p = seen.main.against[arm]
+        word = f"{seen.verdict(e.delta, arm)}: " if arm == "base" else ""
+        interval = "" if math.isnan(p.estimate.low) else f" ({p.estimate.low:+.4f} .. {p.estimate.high:+.4f})"
+        yield (
+            f"{book.name}: {word}{e.metric.name}, method against {arm} {p.estimate.value:+.4f}{interval}, "
+            f"{p.estimate.n} pairs, p {p.p:.2g}"
+        )
+
+
+def check(book: Book) -> None:
+    """Raises NotCommitted or RuleChanged where the experiment may not be run as it is."""
+    if not book.home.trial:
+        shared = recipe_file(book.experiment, book.home.experiments)
+        inside = [shared] if shared.is_relative_to(book.home.root) else []  # else a recipe of the installed package
+        refuse_uncommitted(book.home.root, [book.home.file(book.name), *inside])
+    book.begin()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM and a closed terminal stop the queue as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,129 @@
+"""What is kept of one run: its settings, what it measured, its columns, what it cost, and on what it ran."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlvr.recipe import Recipe
+from rlvr.report.compare import late
+from rlvr.report.store import columns, read_json, read_lines, write_text
+
+DROPPED = ("step", "time", "time/", "perf/", "optim/lr")  # columns that nobody asks for again
+# Sums over a run's columns that are part of its budget, by their names for people.
+SPENT = {"rollouts": "rollouts/sampled", "sampled_tokens": "rollouts/tokens"}
+PACKAGES = ("rlvr", "torch", "transformers", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A run as its file tells it."""
+
+    mark: str
+    told: Mapping[str, Any]
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.told["status"] == "finished")
+
+    @property
+    def tries(self) -> int:
+        return int(self.told.get("tries", 1))
+
+    @property
+    def cpu_seconds(self) -> float:
+        return float(self.told["budget"]["cpu_seconds"])
+
+    def value(self, name: str, steps: Sequence[int] | None = None) -> float:
+        """A number by its name as in schema.Metric; nan where the run has none."""
+        kind, _, measure = name.partition("/")
+        if kind in WHEN:
+            found = (self.told["eval"].get(WHEN[kind]) or {}).get(measure)
+            return math.nan if not found or found[0] is None else float(found[0])
+        y = self.column(name)
+        if steps is None:
+            return late(y)[0] if len(y) else math.nan
+        y = y[steps[0] - 1 : steps[1]]
+        y = y[np.isfinite(y)]
+        return float(y.mean()) if len(y) else math.nan
+
+    def column(self, name: str) -> np.ndarray:
+        """[steps] a column of metrics.jsonl, nan where it was not measured; empty where it never was."""
+        return np.array([math.nan if x is None else x for x in self.told["columns"].get(name, ())], float)
+
+
+WHEN = {"start": "before", "eval": "after"}
+
+
+def read(folder: Path) -> dict[str, Record]:
+    """Every kept run by its mark."""
+    found = {}
+    for file in sorted(folder.glob("*.json")):
+        told, fault = read_json(file)
+        if fault:
+            raise ValueError(f"{file}: {fault}; delete it, and the run is made again")
+        found[file.stem] = Record(file.stem, told)
+    return found
+
+
+def write(folder: Path, record: Record) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / f"{record.mark}.json", json.dumps(record.told, ensure_ascii=False) + "\n")
+
+
+# ---- making one ------------------------------------------------------------------------------------------
+def measured(run: Path) -> dict[str, Any]:
+    """What a run's folder says: evaluations, columns, steps, and what they sum to."""
+    _, series = columns(read_lines(run / "metrics.jsonl")[0])
+    steps = max((len(y) for y in series.values()), default=0)
+    told, _ = read_json(run / "eval.json")
+    evaluated: dict[str, Any] = {when: next(iter((told.get(when) or {}).values()), {}) for when in WHEN.values()}
+    kept = {n: y for n, y in series.items() if not n.startswith(DROPPED)}
+    return {
+        "steps": steps,
+        "eval": {**{key: told[key] for key in ("k", "problems") if key in told}, **evaluated},
+        "budget": {name: int(np.nansum(series[column])) for name, column in SPENT.items() if column in series},
+        "columns": {name: [_short(x) for x in y.tolist()] for name, y in kept.items()},
+    }
+
+
+def settings(recipe: Recipe, root: Path) -> dict[str, Any]:
+    """What a recipe sets apart from defaults, with paths from the checkout's root."""
+    text = json.dumps(recipe.model_dump(exclude_defaults=True), ensure_ascii=False)
+    told: dict[str, Any] = json.loads(text.replace(f"{root}/", ""))
+    return told
+
+
+@lru_cache
+def machine() -> dict[str, Any]:
+    """What this is: versions, processor."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from sources
+            found[package] = "unknown"
+    return {"versions": {"python": platform.python_version(), **found}, "machine": f"{_processor()}, one thread"}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _short(x: float) -> float | None:
+    """Four digits are what curves and means over steps need."""
+    return float(f"{x:.4g}") if math.isfinite(x) else None
