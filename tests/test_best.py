@@ -118,7 +118,7 @@ def test_a_run_keeps_the_first_of_its_best_evaluations_and_says_so(straight: Pat
     assert (told["step"], told["value"], told["measure"]) == (step, top, "mean@2")
     assert told["model"] == str(straight / "best")
     page = (straight / "report.html").read_text()
-    assert f"best evaluation: after step {step}, running_sums mean@2 {top:.3f}" in page
+    assert f"Best evaluation: after step {step}, running_sums mean@2 {top:.3f}" in page
     assert "kept in best/" in page
     assert (straight / "best" / "model.safetensors").read_bytes() != (
         straight / "model" / "model.safetensors"
@@ -165,7 +165,7 @@ def test_a_run_that_gets_worse_keeps_none_and_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "best").exists()
     told = done.summary["best"]
     assert (told["step"], told["value"], told["model"]) == (0, values["before"], None)
-    assert "no evaluation beat the one before training" in (tmp_path / "run" / "report.html").read_text()
+    assert "No evaluation beat the one before training" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_without_evaluations_on_the_way_the_last_model_is_the_only_candidate(tmp_path: Path) -> None:

@@ -397,11 +397,14 @@ def test_report_writes_a_page_and_tells_the_last_numbers(rlvr, run):
 
 def test_report_compares_several_runs(rlvr, run, monkeypatch):
     asked = []
-    stand_in(
-        monkeypatch, "rlvr.report.compare", write_comparison=lambda folders, out: asked.append((folders, out)) or out
-    )
-    assert rlvr("report", str(run), "b").out == "comparison.html\n"
-    assert rlvr("report", str(run), "b", "--out", "c.html").out == "c.html\n"
+    compare = lambda folders, out, pairs: asked.append((folders, out)) or out  # noqa: E731
+    monkeypatch.setattr("rlvr.report.compare.write_comparison", compare)
+    assert rlvr("report", str(run), "b").code == 2  # there is no b
+    Path("b").mkdir()
+    Path("b/recipe.toml").write_text("")
+    said = "b and a run cannot be paired: a run and b have no evaluation after training"
+    assert rlvr("report", str(run), "b").out.split("\n", 1) == ["comparison.html", f"{said}\n"]
+    assert rlvr("report", str(run), "b", "--out", "c.html").out.startswith("c.html\n")
     assert asked[0][0] == [run, Path("b")]
 
 

@@ -20,9 +20,10 @@ import pytest
 
 from rlvr import registry
 from rlvr.report import embed, summary
-from rlvr.report.compare import distinct, late, write_comparison
+from rlvr.report.compare import late, write_comparison
 from rlvr.report.html import write_report
 from rlvr.report.plot import plot
+from rlvr.report.sides import distinct
 from rlvr.report.sink import JsonlSink, ParquetSink
 from rlvr.report.store import RowRecord, RunInfo, columns, read_rows, read_run, rollout_files
 from rlvr.report.svg import Chart, Series, draw, smooth, thin, ticks

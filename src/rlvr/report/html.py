@@ -154,7 +154,8 @@ def _evaluation(e: summary.Evaluation) -> dict[str, Any]:
 def _best(folder: Path, evaluation: dict[str, Any], steps: int) -> str:
     top = best.told(folder, evaluation, steps)
     here = f"{Path(top['model']).name}/" if top and top["model"] else None  # a page is read elsewhere too
-    return best.sentence(top and {**top, "model": here}, evaluation)
+    said = best.sentence(top and {**top, "model": here}, evaluation)
+    return said[:1].upper() + said[1:]
 
 
 def _solved(told: dict[str, Any]) -> dict[str, Any] | None:
