@@ -8,7 +8,8 @@ a right answer is sqrt(n- / n+) of its group: 3.9 for one among 16, a lucky gues
 
 Source: arXiv 2609.04063; c = 1 and the ladder "class_norm", "sign", "balanced" are the paper's. Ours: the rollout batch
 as scope (by the counts of its group, a wrong one among 16 would be pushed by 15), the limit on n+ / n-, and counting
-tokens, which balances the forces where the loss is a mean over tokens.
+tokens, which balances the forces where the loss is a mean over tokens. There is no running n+ / n- over steps: pieces
+do not remember, a plan's phases are few and known beforehand, and a larger rollout batch does the same for tiny ones.
 """
 
 from __future__ import annotations
