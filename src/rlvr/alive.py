@@ -14,7 +14,8 @@ from rlvr.views import STANDARD, reads, views_of
 PACKED = frozenset(
     (
         *("token", "origin", "behavior_logp", "sampler_logp", "sampler_entropy"),
-        *("id", "group", "episode", "role", "score", "correct", "known", "truncated", "demo", "path_length", "progress"),
+        *("id", "group", "episode", "role", "score", "correct", "known", "truncated", "demo"),
+        *("path_length", "progress"),
     )
 )
 WRITES: dict[str, tuple[str, ...]] = {  # what a slot's pieces write, where they do not say so themselves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,12 @@ import torch
 
 from rlvr.engine import lora
 from rlvr.engine.critic import Critic
-from rlvr.engine.load import Loaded, load_model
+from rlvr.engine.load import Loaded, check_here, load_model
 from rlvr.engine.model import LanguageModel, recompute_layers
-from rlvr.engine.protocol import Limits
+from rlvr.engine.protocol import Limits, Unsupported
 from rlvr.engine.renderer import Renderer
 from rlvr.engine.sampler import TorchSampler
+from rlvr.engine.teacher import ServedTeacher, foreign_ends, refuse_other_tokenizer, served
 from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
 from rlvr.holdout import about_holdout, about_leaks, held_out
@@ -34,6 +35,7 @@ from rlvr.verify.judge import judge, named
 from rlvr.verify.own import Own
 from rlvr.verify.spec import verifier_from
 from rlvr.verify.verifier import VerifierBroken, make_ready
+from rlvr.views import views_of
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 # Mean nats a token by which sampler and trainer may differ on equal weights. Ours: about a hundred times what each
@@ -91,6 +93,7 @@ def plan_of(recipe: Recipe, method: Method | None = None, verifier: Any = None) 
         recipe.max_tokens,
         recipe.steps,
         recipe.group_size,
+        recipe.eval.every if recipe.eval.problems else 0,
         verify=Own() if checked is None else verifier_from(checked),
         reward=(Pays(pays.right, pays.wrong, pays.truncated), *parts),
     )
@@ -218,10 +221,56 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
     return replace(loaded, model=model)
 
 
-def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> Training:
+def check_models(recipe: Recipe, plan: Plan) -> None:
+    """Raises Unsupported where the plan wants a teacher and the recipe names none, ModelError where it cannot be a
+    whole model. Loads nothing."""
+    living = [p for running in plan.ahead(plan.start()) for p in running.stack]
+    askers = {p.paper for p in living if any(view.model == "teacher" for view in views_of(p.piece))}
+    if not askers:
+        return
+    if recipe.teacher is None:
+        who = " and ".join(sorted(askers))
+        raise Unsupported(
+            f"{who} {'wants' if len(askers) == 1 else 'want'} a teacher, and the recipe names none; add e.g. "
+            'teacher = "micro": a bundled or added model, a folder or a hub id with the policy\'s tokenizer '
+            "(rlvr explain recipe has [teacher])"
+        )
+    if recipe.teacher.url is None:
+        check_here(recipe.teacher.model)
+
+
+def unread_teacher(recipe: Recipe, plan: Plan) -> str:
+    """A sentence where the recipe names a teacher that nothing reads, "" where it does not."""
+    if recipe.teacher is None or "teacher" in plan.models_ahead(plan.start()):
+        return ""
+    return f"Nothing in this stack reads a teacher: {recipe.teacher.model} is not loaded."
+
+
+def _teacher(setup: Setup) -> tuple[Loaded | ServedTeacher, frozenset[int]]:
+    """The recipe's teacher, and ends of answers on which it has no say. Raises ModelError, and TeacherBroken where a
+    server cannot serve."""
+    chosen, policy = setup.recipe.teacher, setup.loaded
+    assert chosen is not None
+    if chosen.url is not None:
+        teacher = served(chosen, setup.recipe.unknown_limit)
+        teacher.check(policy.tokenizer)
+        return teacher, foreign_ends(policy.stop_ids, None, chosen.mask_end)
+    loaded = load_model(chosen.model, chosen.dtype or setup.recipe.dtype, setup.recipe.device)
+    refuse_other_tokenizer(policy, loaded)
+    loaded.model.requires_grad_(False)
+    return loaded, foreign_ends(policy.stop_ids, loaded.stop_ids, chosen.mask_end)
+
+
+def training_of(
+    setup: Setup, plan: Plan, folder: Path, origin: Any = None, phase: Mapping[str, Any] | None = None
+) -> Training:
     """The loop's parts. `origin`: the model that the run began with, where the policy has moved on since (a resumed
-    run's reference is that one); None: the policy as it is."""
+    run's reference is that one); None: the policy as it is. `phase`: the state of the plan's phases that a resumed run
+    goes on in; models that no phase reads from there on are not loaded."""
     recipe = setup.recipe
+    check_models(recipe, plan)
+    state = plan.start() if phase is None else phase
+    needed = plan.models_ahead(state)
     optim = Optim(
         recipe.lr,
         (recipe.betas[0], recipe.betas[1]),
@@ -233,16 +282,26 @@ def training_of(setup: Setup, plan: Plan, folder: Path, origin: Any = None) -> T
     )
     models: dict[str, LanguageModel | Critic] = {"policy": setup.lm}
     optims = {"policy": optim}
-    if "reference" in plan.models and recipe.lora:
+    if "reference" in needed and recipe.lora:
         models["reference"] = setup.lm.inside(partial(lora.off, setup.lm.model))
-    elif "reference" in plan.models:
+    elif "reference" in needed:
         began = setup.loaded if origin is None else _load(recipe, origin)
         models["reference"] = LanguageModel(copy.deepcopy(began.model).requires_grad_(False))
-    if "critic" in plan.models:
+    if "critic" in needed:
         models["critic"] = Critic(setup.lm)
         optims["critic"] = replace(optim, lr=recipe.lr if recipe.critic_lr is None else recipe.critic_lr)
-    engine = TorchEngine(models, optims, setup.sampler, recipe.token_budget, recipe.temperature)
-    for running in plan.phases.values():
+    remote: dict[str, ServedTeacher] = {}
+    mute: dict[str, frozenset[int]] = {}
+    if "teacher" in needed:
+        teacher, mute["teacher"] = _teacher(setup)
+        if isinstance(teacher, ServedTeacher):
+            remote["teacher"] = teacher
+        else:
+            models["teacher"] = LanguageModel(teacher.model)
+    engine = TorchEngine(
+        models, optims, setup.sampler, recipe.token_budget, recipe.temperature, served=remote, mute=mute
+    )
+    for running in plan.ahead(state):
         engine.require(running)
     first = plan.at(plan.start()).stack
     by_id = {t.id: t for t in setup.train_tasks}

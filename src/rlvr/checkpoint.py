@@ -135,16 +135,18 @@ def save(training: Training, model: Any, tokenizer: Any, extra: dict[str, Any], 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What a run that goes on has behind it: steps, seconds, and which tasks it was started with ({}: not told)."""
+    """What a run that goes on has behind it: steps, seconds, which tasks it was started with ({}: not told), and the
+    state of its plan's phases."""
 
     step: int = 0
     seconds: float = 0.0
     tasks: Mapping[str, Any] = field(default_factory=dict)
+    phase: Mapping[str, Any] | None = None
 
 
 def behind_in(folder: Path) -> Behind:
     told = json.loads((folder / "state.json").read_text())
-    return Behind(told["step"], told["extra"].get("seconds", 0.0), told["extra"].get("tasks", {}))
+    return Behind(told["step"], told["extra"].get("seconds", 0.0), told["extra"].get("tasks", {}), told["phase"])
 
 
 def restore(training: Training, folder: Path) -> dict[str, Any]:

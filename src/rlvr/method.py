@@ -118,12 +118,14 @@ class Method:
     def papers(self) -> list[str]:
         return sorted({p.paper for p in self.placed})
 
-    def plan(self, max_tokens: int = 1024, steps: int = 60, group_size: int = 16, **recipe: Any) -> Any:
+    def plan(
+        self, max_tokens: int = 1024, steps: int = 60, group_size: int = 16, eval_every: int = 0, **recipe: Any
+    ) -> Any:
         """The plan that runs: everything settled and checked. `recipe` fills slots that no paper has set, e.g.
         `reward=Pays(...)`; the numbers are the run's, for defaults that depend on them. Raises Contradiction."""
         from rlvr.plan import make_plan
 
-        run = {"max_tokens": max_tokens, "steps": steps, "group_size": group_size}
+        run = {"max_tokens": max_tokens, "steps": steps, "group_size": group_size, "eval_every": eval_every}
         return make_plan(self._put("recipe", "base", recipe), run)
 
 

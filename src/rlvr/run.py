@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from rlvr import best
-from rlvr.assemble import Asked, Setup, asked_by, check_verifiers, plan_of, set_up, training_of
+from rlvr.assemble import (
+    Asked,
+    Setup,
+    asked_by,
+    check_models,
+    check_verifiers,
+    plan_of,
+    set_up,
+    training_of,
+    unread_teacher,
+)
 from rlvr.checkpoint import Behind, behind_in, checkpoints, newest, policy_in, restore, save
 from rlvr.collapse import Collapse
 from rlvr.engine import lora
@@ -94,6 +104,7 @@ def train(
         fresh(folder)
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
     plan = plan_of(recipe, method, verifier)
+    check_models(recipe, plan)
     asked = _checked(asked_by(recipe, plan, tasks))
     with ExitStack() as held:
         checkpoint, behind = None, Behind()
@@ -115,7 +126,8 @@ def train(
             clear(folder)
         write_text(folder / "recipe.toml", recipe.to_toml())
         note_given(folder, {"tasks": tasks, "verifier": verifier, "method": method, "model": model})
-        training = training_of(setup, plan, folder, (model or recipe.model) if checkpoint else None)
+        origin = (model or recipe.model) if checkpoint else None
+        training = training_of(setup, plan, folder, origin, behind.phase)
         if not checkpoint:
             notes += _at_start(recipe, plan, asked, setup)
             _evaluate(setup, folder, "before", shown_to=sys.stderr)
@@ -221,7 +233,7 @@ def _at_start(recipe: Recipe, plan: Plan, asked: Asked, setup: Setup) -> list[st
     from rlvr.doctor.examine import at_start
 
     room = about_room(setup.train_tasks, setup.eval_tasks, setup.renderer, setup.lm.context)
-    told = [sentence for sentence in (asked.about, room) if sentence]
+    told = [sentence for sentence in (asked.about, room, unread_teacher(recipe, plan)) if sentence]
     for sentence in told:
         print(sentence, file=sys.stderr)
     if not recipe.doctor:
@@ -388,6 +400,7 @@ def dry_run(recipe: Recipe) -> str:
         asked = _checked(asked_by(recipe, plan))
         parted = f"{len(asked.train)} training tasks; " + (asked.about or f"{len(asked.evaluate)} for evaluation")
     check_here(recipe.model)
+    check_models(recipe, plan)
     rows = recipe.prompts_per_step * recipe.group_size
     sizes = (
         f"a step: {recipe.prompts_per_step} prompts x {recipe.group_size} rollouts = {rows} rows, at most "
@@ -396,7 +409,8 @@ def dry_run(recipe: Recipe) -> str:
         f"micro-batches of "
         f"{recipe.token_budget} tokens\n{recipe.steps} steps = {recipe.steps * rows} rollouts of {recipe.model}"
     )
-    return f"{plan}\n\n{sizes}\n{parted}\n\n{memory_table(recipe, plan.models)}"
+    parted += f"\n{unread}" if (unread := unread_teacher(recipe, plan)) else ""
+    return f"{plan}\n\n{sizes}\n{parted}\n\n{memory_table(recipe, plan.models_ahead(plan.start()))}"
 
 
 def _on_the_hub(source: Mapping[str, Any]) -> bool:

@@ -57,8 +57,8 @@ for _name, _meaning in {
     "sampler_entropy": "the sampler's entropy in nats at full support",
     "old_logp": "log-prob under the policy that starts the step's updates, trainer numerics, full support",
     "ref_logp": "log-prob under the frozen reference policy",
-    "teacher_logp": "log-prob under the teacher; old_logp where it has no say: rows that it did not look at, and ends of "
-    "answers that are no ends to it",
+    "teacher_logp": "log-prob under the teacher; old_logp where it has no say: in rows that it did not look at, and on "
+    "ends of answers that are no ends to it",
     "entropy": "entropy in nats of the policy that starts the step's updates, at the sampling temperature",
     "value": "critic's prediction at this token",
     "now_logp": "log-prob at the current weights, before an optimiser step, detached",

@@ -376,6 +376,19 @@ def one_group_half_right(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
     return batch.take(eight).with_({"group": torch.zeros(8, dtype=torch.long)}), policy.take(eight)
 
 
+def taught_twins(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """Twins whose teacher finds the right one's token a nat likelier, and the wrong one's a nat less likely."""
+    batch, policy = twins(batch, policy)
+    gap = torch.where(batch["correct"], 1.0, -1.0)
+    told = {"teacher_logp": batch["old_logp"] + batch.spread(gap), "teacher_known": torch.ones_like(batch["known"])}
+    return batch.with_(told), policy
+
+
+def all_taught(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
+    """The teacher has looked at every row."""
+    return batch.with_({"teacher_known": torch.ones_like(batch["known"])}), policy
+
+
 def on_policy(batch: Batch, policy: Policy) -> tuple[Batch, Policy]:
     """The policy is the old one: every ratio is 1."""
     return batch.with_({"old_logp": policy.logp, "behavior_logp": policy.logp}), policy

@@ -44,7 +44,7 @@ class Examined:
 
 
 def by_settings(patient: Patient) -> list[Finding]:
-    return [*settings.cut_support(patient), *settings.lonely_group(patient)]
+    return [*settings.cut_support(patient), *settings.lonely_group(patient), *settings.no_teacher(patient)]
 
 
 def by_tasks(patient: Patient) -> list[Finding]:
@@ -115,7 +115,7 @@ def examine(
     patient = replace(patient, setup=setup)
     found += by_model(patient)
     looked.append("the model")
-    if not rollouts or any(f.check in ("prompt_refused", "prompt_too_long") for f in found):
+    if not rollouts or any(f.check in ("prompt_refused", "prompt_too_long", "no_teacher") for f in found):
         return examined("rollouts")
     try:
         patient = replace(patient, played=play(setup, plan))

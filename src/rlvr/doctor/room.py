@@ -12,7 +12,7 @@ import torch
 from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import Patient
 from rlvr.engine.load import find_config
-from rlvr.engine.memory import estimate
+from rlvr.engine.memory import estimate, teacher_config
 
 
 def memory(patient: Patient) -> Iterator[Finding]:
@@ -23,7 +23,8 @@ def memory(patient: Patient) -> Iterator[Finding]:
         return
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        needed = estimate(recipe, config, frozenset(patient.plan.models))
+        models = frozenset(patient.plan.models_ahead(patient.plan.start()))
+        needed = estimate(recipe, config, models, teacher=teacher_config(recipe))
     except Exception:  # the boundary: some models only run with their weights, and an estimate is no fault of theirs
         return
     have = available(recipe.device)

@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import torch
 
+from rlvr.assemble import check_models
 from rlvr.batch import Batch
 from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import Patient
+from rlvr.engine.load import ModelError
+from rlvr.engine.protocol import Unsupported
 from rlvr.plan import Running
 
 
@@ -29,6 +32,14 @@ def cut_support(patient: Patient) -> Iterator[Finding]:
             "one, and nothing corrects the difference.",
             f'Add the paper tis (method = "{recipe.method},tis"), or drop {" and ".join(off)}.',
         )
+
+
+def no_teacher(patient: Patient) -> Iterator[Finding]:
+    """A method wants a teacher, and none is named or it is not there."""
+    try:
+        check_models(patient.recipe, patient.plan)
+    except (Unsupported, ModelError) as error:
+        yield Finding("no_teacher", "wrong", f"{error}.", "Name a teacher, or drop the paper.")
 
 
 def lonely_group(patient: Patient) -> Iterator[Finding]:

@@ -41,9 +41,9 @@ class Estimate:
     """Bytes that a run needs beyond interpreter, libraries and (on a GPU) the CUDA context.
 
     standing: what is there all the time, by name. sampling, update: the most that is needed on top of it while answers
-    are sampled, while the optimiser takes a step. cache, gradients and activations are their largest parts: keys and
-    values of `slots` rows; gradients of all trained weights; what the backward pass of one micro-batch of `rows` rows
-    keeps. A row has `prompt` + `new` tokens.
+    are sampled, while the optimiser takes a step; scoring: while a teacher looks at them. cache, gradients and
+    activations are their largest parts: keys and values of `slots` rows; gradients of all trained weights; what the
+    backward pass of one micro-batch of `rows` rows keeps. A row has `prompt` + `new` tokens.
     """
 
     parameters: int
@@ -58,25 +58,31 @@ class Estimate:
     rows: int
     prompt: int
     new: int
+    scoring: int = 0
 
     @property
     def peak(self) -> int:
-        return sum(self.standing.values()) + max(self.sampling, self.update)
+        return sum(self.standing.values()) + max(self.sampling, self.update, self.scoring)
 
 
 def estimate(
-    recipe: Recipe, config: Mapping[str, Any], models: frozenset[str] = frozenset(), prompt: int | None = None
+    recipe: Recipe,
+    config: Mapping[str, Any],
+    models: frozenset[str] = frozenset(),
+    prompt: int | None = None,
+    teacher: Mapping[str, Any] | None = None,
 ) -> Estimate:
     """What `recipe` needs for the model of a config.json.
 
-    models: those of the plan, "reference" and "critic" count. prompt: tokens of a prompt, a guess if None. Every answer
+    models: those of the plan, "reference", "critic" and, where its config.json is given as well, "teacher" count.
+    prompt: tokens of a prompt, a guess if None. Every answer
     is taken to be max_tokens long. Raises what transformers raises for a config that it does not know, or for a model
     that cannot run without numbers.
     """
     from rlvr.engine.model import LanguageModel, recompute_layers
     from rlvr.engine.torch_engine import CPU_TOKENS
 
-    model = _without_numbers(recipe, config)
+    model = _without_numbers(recipe, config, recipe.dtype)
     if recipe.gradient_checkpointing:
         recompute_layers(model)
     lm = LanguageModel(model)
@@ -107,6 +113,12 @@ def estimate(
     backward, activations = _update(lm, *made, recipe.temperature, again=rows < of_update)
     slots = min(recipe.slots, batch)
     sampling, cache = _sampling(lm, slots, recipe.group_size, prompt, new, _on_gpu(recipe))
+    scoring = 0
+    if "teacher" in models and teacher is not None and recipe.teacher is not None:
+        judging = LanguageModel(_without_numbers(recipe, teacher, recipe.teacher.dtype or recipe.dtype, adapted=False))
+        standing["teacher"] = _size(judging.model)
+        looked = min(batch, _rows_in(budget, judging.packs, recipe.group_size, prompt, new))
+        scoring = _scoring(judging, *_rectangle(looked, recipe.group_size, prompt, new), recipe.temperature)
     return Estimate(
         parameters,
         n,
@@ -120,6 +132,7 @@ def estimate(
         rows,
         prompt,
         new,
+        scoring,
     )
 
 
@@ -132,8 +145,8 @@ def _size(model: nn.Module) -> int:
 
 
 # ---- running without numbers -----------------------------------------------------------------------------
-def _without_numbers(recipe: Recipe, config: Mapping[str, Any]) -> Any:
-    """The model on the meta device, adapter included, in eval mode."""
+def _without_numbers(recipe: Recipe, config: Mapping[str, Any], dtype: str, adapted: bool = True) -> Any:
+    """A model on the meta device, in eval mode, with the recipe's adapter in it where it is `adapted`."""
     from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
     from rlvr.engine import lora
@@ -141,11 +154,9 @@ def _without_numbers(recipe: Recipe, config: Mapping[str, Any]) -> Any:
     AttentionInterface.register(_ATTENTION, _attention)
     made = AutoConfig.for_model(**config)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(
-            made, dtype=getattr(torch, recipe.dtype), attn_implementation=_ATTENTION
-        )
+        model = AutoModelForCausalLM.from_config(made, dtype=getattr(torch, dtype), attn_implementation=_ATTENTION)
     model = model.eval()
-    chosen = recipe.lora
+    chosen = recipe.lora if adapted else None
     return model if chosen is None else lora.add(model, chosen.rank, chosen.alpha, chosen.targets)
 
 
@@ -224,6 +235,14 @@ def _update(lm: LanguageModel, chains: Chains, length: Tensor, temperature: floa
     return living.most, kept
 
 
+def _scoring(lm: LanguageModel, chains: Chains, length: Tensor, temperature: float) -> int:
+    """The most bytes in a look at a micro-batch from which nothing is learned."""
+    with torch.device("meta"), torch.no_grad(), _Living(lm.model) as living:
+        h = lm.predicting(chains, length)
+        lm.logp_entropy(h, torch.zeros(len(h), dtype=torch.long), temperature)
+    return living.most
+
+
 def _sampling(lm: LanguageModel, slots: int, group: int, prompt: int, new: int, on_gpu: bool) -> tuple[int, int]:
     """(the most bytes while `slots` rows are decoded together, bytes of their keys and values at the end)."""
     from rlvr.engine.model import chunk_rows
@@ -258,13 +277,18 @@ def memory_table(recipe: Recipe, models: set[str]) -> str:
         return f"memory: not estimated, for the config.json of {recipe.model} is not on this machine yet"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-        e = estimate(recipe, config, frozenset(models))
+        teacher = teacher_config(recipe)
+        e = estimate(recipe, config, frozenset(models), teacher=teacher)
         cheaper = recipe.model_copy(update={"gradient_checkpointing": True})
-        less = None if recipe.gradient_checkpointing else estimate(cheaper, config, frozenset(models))
+        less = None
+        if not recipe.gradient_checkpointing:
+            less = estimate(cheaper, config, frozenset(models), teacher=teacher)
     except Exception as error:  # the boundary: a dry run is still worth having for a model that only runs for real
         return f"memory: not estimated, {recipe.model} cannot be looked at without its weights ({error})"
     what = {"weights": f"{e.parameters:,} numbers, {e.trained:,} trained"}
     lines = [(name, _shown(size), what.get(name, "")) for name, size in e.standing.items()]
+    if "teacher" in models and "teacher" not in e.standing and recipe.teacher and recipe.teacher.url is None:
+        lines.append(("teacher", "?", f"the config.json of {recipe.teacher.model} is not on this machine yet"))
     lines += [
         ("sampling", f"+ {_shown(e.sampling)}", f"of it keys and values of {e.slots} rows {_shown(e.cache)}"),
         (
@@ -272,6 +296,7 @@ def memory_table(recipe: Recipe, models: set[str]) -> str:
             f"+ {_shown(e.update)}",
             f"of it gradients {_shown(e.gradients)}, activations of {e.rows} rows {_shown(e.activations)}",
         ),
+        *([("scoring", f"+ {_shown(e.scoring)}", "by the teacher")] if e.scoring else []),
         (
             "most at once",
             _shown(e.peak),
@@ -287,6 +312,16 @@ def memory_table(recipe: Recipe, models: set[str]) -> str:
             "  On a CPU, glibc also keeps what was freed; MALLOC_MMAP_THRESHOLD_=65536 in the environment avoids it."
         )
     return "\n".join(told)
+
+
+def teacher_config(recipe: Recipe) -> Any:
+    """The config.json of the recipe's teacher; None where it has none here."""
+    from rlvr.engine.load import find_config
+
+    if recipe.teacher is None or recipe.teacher.url is not None:
+        return None
+    file = find_config(recipe.teacher.model)
+    return None if file is None else json.loads(file.read_text(encoding="utf-8"))
 
 
 def _shown(size: int) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from rlvr.batch import Batch, ratio_at
+from rlvr.batch import Batch, Tally, ratio_at
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,17 @@ class NotTruncated:
 
     def __call__(self, batch: Batch) -> Tensor:
         return (~batch["truncated"]).to(batch["behavior_logp"].dtype)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """0 for rows that the teacher did not look at (too long for it, or its server did not answer), else 1. Returns
+    row_weight [R]."""
+
+    needs: ClassVar = ("teacher_known",)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return batch["teacher_known"].to(batch["behavior_logp"].dtype)
+
+    def tell(self, batch: Batch) -> dict[str, Tally]:
+        return {"teacher/unknown": Tally.mean(~batch["teacher_known"])}
