@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlvr.method import Contradiction, Placed, Stack
+from rlvr.pieces import gives_rows
 from rlvr.views import STANDARD, reads, views_of
 
 # What packing a batch of groups gives without asking anybody.
@@ -36,6 +37,8 @@ def _writes(placed: Placed) -> set[str]:
         return set(placed.piece.gives)
     if placed.slot == "reward":
         return {"reward", "token_reward"} | reward_parts(placed.piece)
+    if placed.slot == "advantage" and not gives_rows(placed.piece):
+        return {"advantage"}
     return set(WRITES.get(placed.slot, ()))
 
 

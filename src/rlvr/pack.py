@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -86,32 +87,40 @@ def _numbered(names: Iterable[object]) -> Tensor:
 
 
 def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Streams from `annotate`: a row stream has one value a rollout, a token stream one array a rollout along its whole
-    chain."""
+    """Streams from `annotate`: a row stream has one value a rollout, or one list of ids, a token stream one array a
+    rollout along its whole chain. Where a group has nothing to say, numbers are nan and lists empty."""
     out: dict[str, Tensor] = {}
+    rows = [row for group in groups for row in group.rollouts]
     for name in sorted({name for group in groups for name in group.streams}):
-        parts: list[np.ndarray] = []
-        first = 0
+        values: list[Any] = []
         for group in groups:
-            own = at[first : first + len(group.rollouts)]
-            first += len(group.rollouts)
-            if name not in group.streams:
-                n = len(own) if streams.per(name) == "row" else sum(len(a) for a in own)
-                parts.append(np.full(n, np.nan))
-                continue
-            values = group.streams[name]
-            if len(values) != len(group.rollouts):
+            given = group.streams.get(name, [None] * len(group.rollouts))
+            if len(given) != len(group.rollouts):
                 raise ValueError(
-                    f"group {group.id}: annotation {name!r} has {len(values)} entries for {len(own)} rollouts"
+                    f"group {group.id}: annotation {name!r} has {len(given)} entries for {len(group.rollouts)} rollouts"
                 )
-            if streams.per(name) == "row":
-                parts.append(np.asarray(values, np.float64))
-            else:
-                for row, value, a in zip(group.rollouts, values, own):
-                    if len(value) != len(row.ids):
-                        raise ValueError(
-                            f"{row.id}: annotation {name!r} has {len(value)} values for {len(row.ids)} ids"
-                        )
-                    parts.append(np.asarray(value, np.float64)[a])
-        out[name] = torch.from_numpy(np.concatenate(parts)).to(dtype)
+            values += list(given)
+        if streams.per(name) == "token":
+            out[name] = torch.from_numpy(_join([_along(name, *of) for of in zip(rows, values, at)])).to(dtype)
+        elif any(np.ndim(value) for value in values):
+            out[name] = _side_by_side([() if value is None else value for value in values])
+        else:
+            out[name] = torch.tensor([np.nan if value is None else value for value in values], dtype=dtype)
+    return out
+
+
+def _along(name: str, row: Rollout, value: Any, at: np.ndarray) -> np.ndarray:
+    """A rollout's value at each of its trained tokens."""
+    if value is None:
+        return np.full(len(at), np.nan)
+    if len(value) != len(row.ids):
+        raise ValueError(f"{row.id}: annotation {name!r} has {len(value)} values for {len(row.ids)} ids")
+    return np.asarray(value, np.float64)[at]
+
+
+def _side_by_side(lists: Sequence[Sequence[int]]) -> Tensor:
+    """[R, K] long: lists of ids, -1 behind the shorter ones."""
+    out = torch.full((len(lists), max(map(len, lists))), -1)
+    for i, ids in enumerate(lists):
+        out[i, : len(ids)] = torch.as_tensor(ids, dtype=torch.long)
     return out

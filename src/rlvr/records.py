@@ -155,7 +155,7 @@ class Group:
     rollouts: tuple[Rollout, ...]
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)  # by episode
     role: str = "policy"
-    streams: Mapping[str, np.ndarray] = field(default_factory=dict)  # from `annotate`; [rows] or ragged: see Batch.pack
+    streams: Mapping[str, Any] = field(default_factory=dict)  # from `annotate`; one entry a rollout: see pack.py
     cost: Mapping[str, float] = field(default_factory=dict)  # "sampled", "judge", "seconds", ...
 
     def known(self) -> list[Verdict]:

@@ -35,7 +35,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rlvr import registry
+from rlvr import registry, streams
 from rlvr.alive import BEFORE_BATCH
 from rlvr.batch import Batch, Now
 from rlvr.contract import Scene, asked, remembered, undeclared, written
@@ -122,6 +122,35 @@ def random_batch(
     return batch.with_({**told, "now_logp": policy.logp, "now_entropy": policy.entropy}), policy
 
 
+def completed(plan: Running, batch: Batch) -> Batch:
+    """The batch with what annotations and looks of this stack would bring, where it lacks that. Made up by the piece's
+    or probe's own `stand_in(batch) -> {stream}`; a look without one finds tokens a little more or less likely than the
+    old policy, and leaves out some rows. It depends on rows' ids alone, so any order and any part of a batch gets the
+    same."""
+    new: dict[str, Tensor] = {}
+    for placed in plan.stack["annotate"]:
+        if hasattr(placed.piece, "stand_in"):
+            new |= placed.piece.stand_in(batch)
+    for view in (*plan.views(), *plan.views(at_update=True)):
+        seen = batch["id"] % 5 != 2 if view.looked else torch.ones_like(batch["known"])
+        if hasattr(view.probe, "stand_in"):
+            new |= view.probe.stand_in(batch)
+        else:
+            new |= {name: _supposed(name, batch, seen) for name in view.probe.gives}
+        new |= {view.looked: seen} if view.looked else {}
+    return batch.with_({name: x for name, x in new.items() if name not in batch})
+
+
+def _supposed(name: str, batch: Batch, seen: Tensor) -> Tensor:
+    place = torch.arange(len(batch.row), device=batch.row.device) - batch.first[batch.row]
+    wave = torch.sin(12.9898 * (batch.spread(batch["id"]) + 1) + 78.233 * place).to(batch["old_logp"].dtype)
+    if streams.per(name) == "row":
+        return batch.row_sum(wave).abs()
+    if name.endswith("_logp"):
+        return torch.where(batch.spread(seen), batch["old_logp"] + 0.7 * wave, batch["old_logp"])
+    return wave.abs()
+
+
 def running(method: Method) -> Running:
     """The last phase of a method's plan (what it comes to), with the plain reward and max_tokens 40."""
     return list(method.plan(40, reward=Pays()).phases.values())[-1]
@@ -159,7 +188,7 @@ def outcome(
     skip_idle: bool = True,
 ) -> Outcome:
     """Everything between scoring and the optimiser, on the stand-in policy. `cuts`: (batch, rows) -> micro-batches."""
-    batch = plan.weigh(plan.credit(batch))
+    batch = plan.weigh(plan.credit(completed(plan, batch)))
     leaf = lambda x: x.clone().requires_grad_()  # noqa: E731
     logp, entropy, value = leaf(policy.logp), leaf(policy.entropy), leaf(policy.value)
     total = (logp * 0.0).sum()
@@ -204,7 +233,7 @@ def detachment(method: Method) -> Result:
 def scene(plan: Running, seed: int = 0) -> Scene:
     """What single pieces are asked on: a credited and weighed random batch, and the stand-in policy."""
     batch, policy = random_batch(seed)
-    batch = plan.weigh(plan.credit(batch))
+    batch = plan.weigh(plan.credit(completed(plan, batch)))
     now = plan.with_ratio(Now(policy.logp, policy.entropy, policy.value), batch)
     ratio = torch.ones_like(policy.logp) if now.ratio is None else now.ratio
     return Scene(batch, policy.logp, policy.entropy, policy.value, ratio)
