@@ -161,8 +161,9 @@ def test_no_connection_reaches_a_listener_of_the_host(box: LocalSandbox, way: st
             server.accept()
 
 
+@pytest.mark.case("C24")
 def test_a_verifier_killed_before_its_verdict_gives_none_and_no_older_one() -> None:
-    """C24: the same submission was right a moment ago; results live in memory of one attempt, so none is stale."""
+    """The same submission was right a moment ago; results live in memory of one attempt, so none is stale."""
     with LocalSandbox(workers=1) as box:
         code = "import time\ndef f(x):\n    time.sleep(x)\n    return 4"
         assert outcome(box, code, "assert f(0)==4") == ("right", "passed")

@@ -240,8 +240,9 @@ def test_a_template_that_loses_the_question_is_refused(renderer: Any) -> None:
         renderer("chatml", chat={"chat_template": "hello<|im_end|>"})
 
 
+@pytest.mark.case("T28")
 def test_sampled_ids_are_kept_however_they_would_be_encoded_anew(backend: Tokenizer) -> None:
-    """Field report T28: ids stay as sampled."""
+    """Ids stay as sampled."""
     toy = Tokenizer(models.BPE(vocab={"x": 0, "a": 1, "b": 2, "ab": 3}, merges=[("a", "b")]))
     toy.add_special_tokens(["<|im_end|>"])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=toy, eos_token="<|im_end|>")
@@ -257,8 +258,9 @@ def test_sampled_ids_are_kept_however_they_would_be_encoded_anew(backend: Tokeni
     )
 
 
+@pytest.mark.case("T33")
 def test_a_template_that_takes_thinking_out_is_noticed_and_loses_no_sampled_token(renderer: Any, ids: Any) -> None:
-    """Field report T33: detected, and nothing sampled is lost."""
+    """Detected, and nothing sampled is lost."""
     chat = renderer("qwen3")
     assert not chat.facts.append_only
     assert any("thinking" in note for note in chat.facts.notes)

@@ -60,8 +60,9 @@ def test_killed_at_ten_moments_a_run_ends_in_the_same_bytes(tmp_path: Path) -> N
         assert got == told["straight"], name
 
 
+@pytest.mark.case("T29")
 def test_three_steps_and_three_more_in_a_fresh_run_are_six(tmp_path: Path) -> None:
-    """Field report T29: same prompts, same weights, and no prompt twice within an epoch."""
+    """Same prompts, same weights, and no prompt twice within an epoch."""
     straight = train(make_recipe(SMALL), tmp_path / "a", sinks=("jsonl", "parquet"))
     half = make_recipe({**SMALL, "steps": 3})
     train(half, tmp_path / "b", sinks=("jsonl", "parquet"))

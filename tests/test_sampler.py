@@ -416,8 +416,9 @@ def test_idle_samplers_hold_no_keys_and_values():
     assert sampler._rows.layers == []
 
 
+@pytest.mark.case("T30")
 def test_publish_leaves_nothing_stale():
-    """Field report T30: after an update the sampler answers as a fresh one with the new weights would."""
+    """After an update the sampler answers as a fresh one with the new weights would."""
     sampler = sampler_of("llama", dtype=torch.float64)
     request = Request([3, 1, 4], 8, 0)
     ask(sampler, [request])
