@@ -101,7 +101,7 @@ class TeacherGap:
             return agreeing(gap, sign)
         if self.mode == "inverse":
             return torch.where(sign * gap < 0, gap, 0.0)
-        pool = sign != 0
+        pool = (sign != 0) & (gap != 0)
         kept = int((sign * gap > 0).sum())
         if not kept:
             return torch.zeros_like(gap)
@@ -113,11 +113,11 @@ class TeacherGap:
         if self.mode == "opd":
             return told
         gap, sign = teacher_gap(batch, self.clamp), self.signs(batch)
-        zero, asked = self._gated(batch, gap) == 0, sign != 0
+        zero, heard = self._gated(batch, gap) == 0, batch.spread(batch["teacher_known"])
         return told | {
-            "teacher/gated": Tally.mean(zero, asked),
-            "teacher/gated_right": Tally.mean(zero, sign > 0),
-            "teacher/gated_wrong": Tally.mean(zero, sign < 0),
+            "teacher/gated": Tally.mean(zero, heard & (sign != 0)),
+            "teacher/gated_right": Tally.mean(zero, heard & (sign > 0)),
+            "teacher/gated_wrong": Tally.mean(zero, heard & (sign < 0)),
         }
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rlvr.advantage.teacher import Mode, TeacherGap
+from rlvr.advantage.teacher import TeacherGap
 from rlvr.loss.weights import Taught
 from rlvr.method import Method
 from rlvr.registry import register
@@ -38,7 +38,7 @@ neutral = {"input": "taught_twins", "equals": "grpo(eps=0.0)", "near": {"mode": 
 @register("method")
 def opdvr(
     method: Method,
-    mode: Mode = "gated",
+    mode: Literal["opd", "gated", "inverse", "random_gate"] = "gated",
     sign: Literal["verdict", "group"] = "verdict",
     scale: Literal["none", "advantage"] = "none",
     floor: float = 0.0,
