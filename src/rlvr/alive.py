@@ -71,7 +71,7 @@ def awake_in(stack: Stack) -> list[Placed]:
         alive += new
         for p in new:
             wanted |= _wants(p)
-            models |= {v.model for v in views_of(p.piece)}
+            models |= {model for v in views_of(p.piece) for model in v.models}
 
 
 def _missing(stack: Stack, awake: list[Placed]) -> Iterator[tuple[Placed, set[str]]]:

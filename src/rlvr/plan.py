@@ -125,18 +125,14 @@ class Running:
         return tuple(p.piece for p in self.losses)
 
     def views(self, at_update: bool = False) -> list[View]:
-        """Looks to take before the first update (or before each one), merged later by `View.pass_key`."""
-        seen: dict[Any, View] = {}
-        for placed in self.stack:
-            for view in views_of(placed.piece):
-                if (view.at_update or set(view.gives) <= AT_UPDATE) == at_update:
-                    seen.setdefault((view.pass_key, view.probe), view)
-        return list(seen.values())
+        """Looks to take before the first update (or before each one); the engine lets them share what they can."""
+        every = dict.fromkeys(view for placed in self.stack for view in views_of(placed.piece))
+        return [v for v in every if (v.at_update or set(v.gives) <= AT_UPDATE) == at_update]
 
     @property
     def models(self) -> set[str]:
         return (
-            {v.model for late in (False, True) for v in self.views(late)}
+            {model for late in (False, True) for v in self.views(late) for model in v.models}
             | {model_of(t) for t in self.terms}
             | {"policy"}
         )
@@ -264,7 +260,7 @@ class Running:
         for placed in self.stack:
             mark = "" if placed.strength == "firm" else f" ({'default' if placed.strength == 'base' else 'preferred'})"
             lines.append(f"{placed.slot:<13}{short(placed.piece):<46}{placed.paper}{mark}")
-        looks = [f"{v.model} for {', '.join(v.gives)}" for late in (False, True) for v in self.views(late)]
+        looks = [str(view) for late in (False, True) for view in self.views(late)]
         lines += [f"looks at     {look}" for look in looks]
         lines += [f"note         {note}" for note in self.notes]
         return "\n".join(lines)

@@ -197,6 +197,20 @@ class LanguageModel:
             z = z * self._scale
         return z if self._cap is None else torch.tanh(z / self._cap) * self._cap
 
+    def pull_back(self, h: Tensor, gradient: Tensor) -> Tensor:
+        """[n, d] gradient with respect to hidden states h [n, d], at least float32, of one with respect to their logits
+        [n, V]. No weight gets one."""
+        if type(self._head) is nn.Linear and self._cap is None:
+            weight, out = self._head.weight.detach(), h.new_zeros(h.shape, dtype=gradient.dtype)
+            step = len(weight) if weight.dtype == gradient.dtype else chunk_rows(weight.shape[1], gradient.dtype)
+            for i in range(0, len(weight), step):  # a head in half precision is widened part by part
+                out += gradient[:, i : i + step] @ weight[i : i + step].to(gradient.dtype)
+            return out if self._scale == 1 else out * self._scale
+        with torch.enable_grad():
+            leaf = h.detach().requires_grad_()
+            z = self.logits(leaf)
+        return torch.autograd.grad(z, leaf, gradient.to(z.dtype))[0].to(gradient.dtype)
+
     def logp_entropy(
         self,
         h: Tensor,

@@ -11,21 +11,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from rlvr.batch import Batch, Now, Tally, merge
+from rlvr.engine import looks
 from rlvr.engine.critic import Critic
 from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Sampler, Unsupported
 from rlvr.engine.teacher import ServedTeacher
 from rlvr.plan import Running
-from rlvr.streams import per
-from rlvr.views import Look, Seen, View, views_of
+from rlvr.views import Look, View, views_of
 
 log = logging.getLogger(__name__)
 # Tokens of a micro-batch on a CPU, where the caches are small and the kernels busy with few. Measured at 0.2M to 30M
@@ -213,10 +213,11 @@ class TorchEngine:
             )
         for placed in running.stack:
             for view in views_of(placed.piece):
-                if view.model in self.served and not _plain(view.probe):
+                if view.models & self.served.keys() and not _plain(view.probe):
+                    (away,) = view.models & self.served.keys()
                     raise Unsupported(
-                        f"{placed.paper} wants {', '.join(view.gives)} of the {view.model}, and a server tells the "
-                        f"log-probs of the tokens alone; load the {view.model} here, without {view.model}.url"
+                        f"{placed.paper} wants {', '.join(view.gives)} of the {away}, and a server tells the "
+                        f"log-probs of the tokens alone; load the {away} here, without {away}.url"
                     )
             if getattr(placed.piece, "refresh", 0) and "reference" in running.models:
                 self._own_weights("reference", f"{placed.paper}(refresh = {placed.piece.refresh})")
@@ -313,98 +314,8 @@ class TorchEngine:
     # ---- score -------------------------------------------------------------------------------------------
     @torch.no_grad()
     def score(self, batch: Batch, views: Sequence[View]) -> Batch:
-        """The batch with every view's streams added. Views with one model, contexts and rows share one pass."""
-        passes: dict[Any, list[View]] = {}
-        for view in views:
-            if view.side is not None or not all(stream in batch for stream in view.gives):
-                passes.setdefault(view.pass_key, []).append(view)
-        # the policy as it is comes first: its log-probs stand where others have no say
-        for shared in sorted(passes.values(), key=lambda views: views[0].pass_key != View(None).pass_key):
-            side = shared[0].side
-            if side is None:
-                batch = batch.with_(self._look(batch, shared))
-                continue
-            name, make = side
-            other = batch.side[name] if name in batch.side else make(batch)
-            scored = self.score(other, [replace(v, side=None) for v in shared])
-            batch = replace(batch, side={**batch.side, name: scored})
-        return batch
-
-    def _look(self, batch: Batch, views: Sequence[View]) -> dict[str, Tensor]:
-        name = views[0].model
-        edited: dict[str, Batch] = {}
-        ok = batch.length > 0
-        for of, context in views[0].contexts:
-            prefixes = None if context is None else context(batch)
-            if prefixes is not None:
-                ok = ok & torch.tensor([p is not None for p in prefixes], device=ok.device)
-            edited[of] = batch if prefixes is None else _with_prefixes(batch, prefixes)
-        if name in self.served:
-            out, ok = self._heard(self.served[name], next(iter(edited.values())), views, ok)
-        else:
-            out, ok = self._seen_by(name, batch, edited, views, ok)
-        deaf = torch.isin(batch["token"], torch.tensor(sorted(self.mute.get(name, ())), device=ok.device).long())
-        for view in views:
-            for stream in view.probe.gives:
-                if stream not in out:  # no row was looked at
-                    n = len(batch) if per(stream) == "row" else len(batch.row)
-                    out[stream] = torch.zeros(n, device=self.device)
-                if stream.endswith("_logp") and "old_logp" in batch:
-                    own = ~batch.spread(ok) | deaf
-                    out[stream] = torch.where(own, batch["old_logp"].to(out[stream].dtype), out[stream])
-            if view.looked:
-                out[view.looked] = ok
-        return out
-
-    def _heard(
-        self, teacher: ServedTeacher, batch: Batch, views: Sequence[View], ok: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """What a server says of the rows in `ok`, and the rows on which it had a word."""
-        assert batch.chains is not None
-        asked = ok.nonzero()[:, 0].tolist()
-        before = teacher.read
-        told = teacher.logp([batch.chains.row(i).tolist() for i in asked])
-        self.read["teacher"] = self.read.get("teacher", 0) + teacher.read - before
-        logp, heard = torch.zeros_like(batch["behavior_logp"]), torch.zeros_like(ok)
-        places = batch.chains.at.split(batch.length.tolist())
-        for i, row in zip(asked, told):
-            if row is not None:
-                heard[i] = True
-                logp[batch.row == i] = torch.tensor(row, dtype=logp.dtype, device=logp.device)[places[i]]
-        return {stream: logp for view in views for stream in view.probe.gives}, heard
-
-    def _seen_by(
-        self, name: str, batch: Batch, edited: Mapping[str, Batch], views: Sequence[View], ok: Tensor
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """What a model that is here says of the rows in `ok`, and those of them that fit its context."""
-        lm = self.models[name]
-        longest = max(edited.values(), key=lambda b: 0 if b.chains is None else int(b.chains.lengths.sum()))
-        if isinstance(lm, LanguageModel) and lm.context is not None and name != "policy":
-            for one in edited.values():
-                ok = ok & (one.chains.lengths <= lm.context if one.chains is not None else True)
-        if name not in self.steppers:
-            lengths = sum(int(b.chains.lengths[ok].sum()) for b in edited.values() if b.chains is not None)
-            self.read[name] = self.read.get(name, 0) + lengths
-        chunk = max(1, 2**24 // lm.vocab) if isinstance(lm, LanguageModel) else self.token_budget
-
-        def look(out: dict[str, Tensor], rows: Tensor) -> None:
-            where = batch.token_index(rows)
-            row = torch.repeat_interleave(rows, batch.length[rows])
-            seen_by = {of: self._hidden(lm, b.take(rows, names=set())) for of, b in edited.items()}
-            for i in range(0, len(where), chunk):
-                piece = slice(i, i + chunk)
-                seen = {n: self._seen(lm, h[piece], y[piece]) for n, (h, y) in seen_by.items()}
-                for view in views:
-                    for stream, x in view.probe(seen).items():
-                        _lay(out, stream, x, batch, where[piece], row[piece])
-
-        rows = ok.nonzero()[:, 0]
-        return self._in_parts(f"scoring by the {name}", longest, rows, dict[str, Tensor], look, "row", lm.packs), ok
-
-    def _seen(self, lm: LanguageModel | Critic, hidden: Tensor, token: Tensor) -> Seen:
-        if isinstance(lm, Critic):
-            return Seen(hidden, token, None, self.temperature, lm.value(hidden))
-        return Seen(hidden, token, lm.logits, self.temperature)
+        """The batch with every view's streams added (looks.py)."""
+        return looks.taken(self, batch, views)
 
     # ---- update ------------------------------------------------------------------------------------------
     def update(self, batch: Batch, running: Running) -> dict[str, Tally]:
@@ -494,8 +405,8 @@ class TorchEngine:
 
 
 def _plain(probe: Any) -> bool:
-    """Whether a look asks for log-probs of the tokens and nothing else."""
-    return isinstance(probe, Look) and probe.gives == (probe.logp,)
+    """Whether a server can answer: log-probs of the tokens, or what a probe makes of the likeliest ones."""
+    return (isinstance(probe, Look) and probe.gives == (probe.logp,)) or getattr(probe, "top", 0) > 0
 
 
 def _changed(model: torch.nn.Module, trained: bool) -> dict[str, Tensor]:
@@ -514,37 +425,3 @@ def _against_sampler(now: Now, part: Batch) -> dict[str, Tally]:
         "sampler/gap": Tally.mean(gap.abs(), known),
         "sampler/gap_max": Tally.max(gap.abs(), known),
     }
-
-
-def _with_prefixes(batch: Batch, prefixes: Sequence[Sequence[int] | None]) -> Batch:
-    """The same trained tokens after other prompts; rows without one keep their own."""
-    assert batch.chains is not None
-    ids: list[Tensor] = []
-    at: list[Tensor] = []
-    own = batch.chains.at.split(batch.length.tolist())
-    for i, prefix in enumerate(prefixes):
-        chain, places = batch.chains.row(i), own[i]
-        if prefix is None or not len(places):
-            ids.append(chain)
-            at.append(places)
-            continue
-        start = int(places[0])
-        new = torch.as_tensor(prefix, dtype=torch.long, device=chain.device)
-        ids.append(torch.cat([new, chain[start:]]))
-        at.append(places + len(new) - start)
-    lengths = torch.tensor([len(x) for x in ids], device=batch.length.device)
-    chains = replace(
-        batch.chains, ids=torch.cat(ids), lengths=lengths, at=torch.cat(at), starts=lengths.cumsum(0) - lengths
-    )
-    return replace(batch, chains=chains)
-
-
-def _lay(out: dict[str, Tensor], stream: str, x: Tensor, batch: Batch, where: Tensor, row: Tensor) -> None:
-    """Put a chunk's values where they belong; row streams are summed over the row's tokens."""
-    by_row = per(stream) == "row"
-    if stream not in out:
-        out[stream] = x.new_zeros(len(batch) if by_row else len(batch.row), *x.shape[1:])
-    if by_row:
-        out[stream].index_add_(0, row, x)
-    else:
-        out[stream][where] = x
