@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -95,15 +96,15 @@ def _run(home: Home, books: list[Book], jobs: int, seeds: int | None, every: boo
         ready.append(each)
     if home.trial:
         typer.echo(f"a trial: results go to {home.results} and never to the page")
-    sitting = Sitting(ready, jobs, seeds, typer.echo)
+    paged = not home.trial and home.page.parent.is_dir()
+    sitting = Sitting(ready, jobs, seeds, typer.echo, lambda: _kept_page(home) if paged else None)
     try:
         sitting.run()
     except KeyboardInterrupt:
         typer.echo("\nstopped; the runs in progress are dropped, the same command goes on with them", err=True)
         raise typer.Exit(1) from None
-    finally:
-        if not home.trial and home.page.parent.is_dir():
-            _page(home)
+    if paged:
+        _page(home)
     typer.echo(_status(ready))
 
 
@@ -122,6 +123,12 @@ def _status(books: list[Book]) -> str:
     if len(books) > 1:
         rows.append(("all", "", "", f"{total:.0f} at most: equal runs are made once"))
     return show.table(rows, indent="")
+
+
+def _kept_page(home: Home) -> None:
+    """The page as of now. A file that somebody is at work on, of another experiment, must not end the queue."""
+    with suppress(ValueError):
+        _page(home)
 
 
 def _page(home: Home) -> Path:

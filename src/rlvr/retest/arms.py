@@ -53,7 +53,9 @@ def recipe_of(experiment: Experiment, folder: Path, name: str, lr: float, seed: 
 
 
 def _found(value: Any, folder: Path) -> Any:
-    """A path from the experiment's folder as one that leads there from everywhere."""
+    """Paths from the experiment's folder as ones that lead there from everywhere."""
+    if isinstance(value, Mapping):
+        return {key: _found(inner, folder) for key, inner in value.items()}
     if isinstance(value, str) and "/" in value and (folder / value).exists():
         return str((folder / value).resolve())
     return value
@@ -71,6 +73,21 @@ def mark_of(recipe: Recipe) -> str:
     return hashlib.blake2b(json.dumps(contents, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
+def files_of(value: Any) -> set[Path]:
+    """The files that settings name."""
+    if isinstance(value, Mapping):
+        return {file for inner in value.values() for file in files_of(inner)}
+    if isinstance(value, list | tuple):
+        return {file for inner in value for file in files_of(inner)}
+    if not isinstance(value, str) or "/" not in value:
+        return set()
+    named = (Path(text) for text in (value, *_SCRIPT.findall(value)))
+    return {path for path in named if path.is_file()}
+
+
+_SCRIPT = re.compile(r"[^\s,;(]+\.py(?=:)")  # "path.py:name", in a stack of papers too
+
+
 def _contents(value: Any) -> Any:
     """The value with what stands in files in the place of their paths."""
     if isinstance(value, Mapping):
@@ -83,7 +100,7 @@ def _contents(value: Any) -> Any:
         return _of_file(Path(value))
     if Path(value).is_dir():
         return _of_folder(Path(value))
-    return re.sub(r"[^\s,;(]+\.py(?=:)", lambda m: _of_file(Path(m[0])) if Path(m[0]).is_file() else m[0], value)
+    return _SCRIPT.sub(lambda m: _of_file(Path(m[0])) if Path(m[0]).is_file() else m[0], value)
 
 
 def _of_folder(folder: Path) -> str:

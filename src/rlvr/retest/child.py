@@ -36,7 +36,7 @@ class Child:
     mark: str
     recipe: Recipe
     asked_by: str  # the experiment and arm that asked for it first
-    tries: int
+    tries: int  # those that count, earlier ones
     process: subprocess.Popen[bytes]
     claim: ExitStack
     began: float
@@ -65,15 +65,16 @@ class Child:
         fault = "" if whole else status or _last_words(self.log, self.process.returncode)
         told = measured(run)
         fault = fault or _short_of(self.recipe, told["budget"])
-        spent = {"cpu_seconds": round(self.usage.ru_utime + self.usage.ru_stime, 1)}
-        spent["wall_seconds"] = round(time.monotonic() - self.began, 1)
+        spent = {"cpu_seconds": round(self.usage.ru_utime + self.usage.ru_stime, 2)}
+        spent["wall_seconds"] = round(time.monotonic() - self.began, 2)
         commit, dirty = self.commit
         record = Record(
             self.mark,
             {
                 "status": "failed" if fault else "finished",
                 **({"why": plain(fault)[:400]} if fault else {}),
-                "tries": self.tries,
+                # a process that died before its first step says nothing of the arm: it is made again at every call
+                "tries": self.tries + (1 if told["steps"] else 0),
                 "asked_by": self.asked_by,
                 "settings": settings(self.recipe, self.home.root),
                 **told,
@@ -117,10 +118,9 @@ def start(home: Home, mark: str, recipe: Recipe, asked_by: str, tries: int) -> C
             shutil.rmtree(folder / "run")
         write_text(folder / "recipe.toml", recipe.to_toml())
         log = folder / "log.txt"
-        command = [sys.executable, "-m", "rlvr", "train", str(folder / "recipe.toml"), "--out", str(folder / "run")]
         with log.open("wb") as out:
             process = subprocess.Popen(
-                command,
+                command(folder),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -131,6 +131,11 @@ def start(home: Home, mark: str, recipe: Recipe, asked_by: str, tries: int) -> C
         claim.close()
         raise
     return Child(home, mark, recipe, asked_by, tries, process, claim, time.monotonic(), commit_of(home.root), log)
+
+
+def command(folder: Path) -> list[str]:
+    """What makes the run of a folder."""
+    return [sys.executable, "-m", "rlvr", "train", str(folder / "recipe.toml"), "--out", str(folder / "run")]
 
 
 def _last_words(log: Path, code: int) -> str:

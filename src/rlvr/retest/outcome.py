@@ -90,7 +90,7 @@ def spent(outcome: Outcome) -> dict[str, float]:
     total: dict[str, float] = {}
     for record in {r.mark: r for records in outcome.runs.values() for r in records}.values():
         for name, value in record.told["budget"].items():
-            total[name] = round(total.get(name, 0.0) + value, 1)
+            total[name] = round(total.get(name, 0) + value, 2)
     return total
 
 

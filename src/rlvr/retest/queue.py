@@ -15,7 +15,7 @@ from types import FrameType
 
 from rlvr.folder import FolderBusy
 from rlvr.report.text import short
-from rlvr.retest.arms import mark_of, recipe_file
+from rlvr.retest.arms import files_of, mark_of, recipe_file
 from rlvr.retest.book import Book, Slot
 from rlvr.retest.child import Child, start
 from rlvr.retest.home import refuse_uncommitted
@@ -59,7 +59,7 @@ class Sitting:
         while len(self.running) < self.jobs and (found := self._next()):
             book, slot, mark = found
             before = book.records.get(mark)
-            tries = 1 + (before.tries if before is not None else 0)
+            tries = before.tries if before is not None else 0
             try:
                 child = start(book.home, mark, book.recipe(slot), f"{book.name}, {slot.arm}", tries)
             except FolderBusy:
@@ -110,9 +110,11 @@ class Sitting:
             value = record.value(metric.name, metric.steps)
             told = f"{metric.name} {value:.4f}, {record.cpu_seconds:.0f} CPU-s{shared}"
         else:
-            again = "the next call tries once more" if record.tries < 2 else "twice, so it stays without"
-            told = f"failed ({again}): {record.told['why']}"
-        self.say(short(f"{book.name}: {slot}: {told}", COLUMNS))
+            again = "twice, so it stays without" if book.final(slot) else "the next call tries again"
+            told = f"failed; {again}"
+        self._say(f"{book.name}: {slot}: {told}")
+        if not record.finished:
+            self._say(f"  {record.told['why']}")
         self._tell(book)
 
     def _tell(self, book: Book) -> None:
@@ -120,20 +122,25 @@ class Sitting:
         stage = book.stage()
         if stage != "search" and self._first(book, "preconditions"):
             rates = ", ".join(f"{arm} {lr:g}" for arm in book.experiment.arms if (lr := book.chosen(arm)) is not None)
-            self.say(f"{book.name}: lr by the search: {rates}")
+            self._say(f"{book.name}: lr by the search: {rates}")
             for seen in book.preconditions():
                 rule = seen.rule
-                self.say(f"{book.name}: precondition, {rule.says}:")
-                holds = "holds" if seen.holds else "DOES NOT HOLD"
-                self.say(f"  {rule.metric} of {rule.arm} is {seen.value:.4g}, wanted {rule.limit}: {holds}")
+                self._say(f"{book.name}: precondition, {rule.says}:")
+                holds = "holds" if seen.holds else "FAILS"
+                self._say(f"  {rule.metric} of {rule.arm} is {seen.value:.4g}, wanted {rule.limit}: {holds}")
         if stage == "failed precondition" and self._first(book, stage):
-            self.say(f"{book.name} ends here: its regime does not allow the effect")
+            self._say(f"{book.name} ends here: its regime does not allow the effect")
         if stage == "failed arm" and self._first(book, stage):
             lost = [arm for arm in book.experiment.arms if book.chosen(arm) is None]
-            self.say(f"{book.name} ends here: no run of the search could be used for {', '.join(lost)}")
+            self._say(f"{book.name} ends here: no run of the search could be used for {', '.join(lost)}")
         if stage in ("ablations", "done") and self._first(book, "verdict"):
             for line in verdict_lines(book):
-                self.say(line)
+                self._say(line)
+
+    def _say(self, line: str) -> None:
+        """One line that fits; spaces at its beginning stay."""
+        indent = line[: len(line) - len(line.lstrip())]
+        self.say(indent + short(line.strip(), COLUMNS - len(indent)))
 
     def _first(self, book: Book, what: str) -> bool:
         new = (book.name, what) not in self.told
@@ -142,30 +149,30 @@ class Sitting:
 
     def _close(self) -> None:
         if self.failed:
-            self.say(f"{len(self.failed)} run(s) failed; the same command tries each once more")
+            self.say(f"{len(self.failed)} run(s) failed; the same command tries again")
         if self.elsewhere:
             self.say(f"{len(self.elsewhere)} run(s) are being made by another process; call again when it is done")
 
 
 def verdict_lines(book: Book) -> Iterator[str]:
-    """What came out, in two or three lines."""
+    """What came out: the verdict, and a line for each arm that the method is held against."""
     seen, e = look(book), book.experiment
+    yield f"{book.name}: {seen.verdict(e.delta) or 'no two pairs'}; {e.metric.name}, delta {e.delta:g}"
     for arm in [name for name in e.arms if name != "method"]:
         p = seen.main.against[arm]
-        word = f"{seen.verdict(e.delta, arm)}: " if arm == "base" else ""
         interval = "" if math.isnan(p.estimate.low) else f" ({p.estimate.low:+.4f} .. {p.estimate.high:+.4f})"
-        yield (
-            f"{book.name}: {word}{e.metric.name}, method against {arm} {p.estimate.value:+.4f}{interval}, "
-            f"{p.estimate.n} pairs, p {p.p:.2g}"
-        )
+        yield f"  method minus {arm}: {p.estimate.value:+.4f}{interval}, {p.estimate.n} pairs, p {p.p:.2g}"
 
 
 def check(book: Book) -> None:
     """Raises NotCommitted or RuleChanged where the experiment may not be run as it is."""
     if not book.home.trial:
-        shared = recipe_file(book.experiment, book.home.experiments)
-        inside = [shared] if shared.is_relative_to(book.home.root) else []  # else a recipe of the installed package
-        refuse_uncommitted(book.home.root, [book.home.file(book.name), *inside])
+        e, root = book.experiment, book.home.root
+        named = {recipe_file(e, book.home.experiments)}
+        for arm in e.every_arm:
+            named |= files_of(book.recipe(book.search(arm)[0]).model_dump())
+        inside = sorted(file for file in named if file.is_relative_to(root))  # others are the installed package's
+        refuse_uncommitted(root, [book.home.file(book.name), *inside])
     book.begin()
 
 

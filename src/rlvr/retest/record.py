@@ -37,7 +37,8 @@ class Record:
 
     @property
     def tries(self) -> int:
-        return int(self.told.get("tries", 1))
+        """How often it was made; a process that died before its first step does not count."""
+        return int(self.told["tries"])
 
     @property
     def cpu_seconds(self) -> float:

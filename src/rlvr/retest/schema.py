@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -238,11 +238,13 @@ def _said(error: ValidationError, text: str) -> Iterator[str]:
 
 def _known(path: list[str]) -> list[str]:
     """The keys of the table at this place."""
-    at: Any = Experiment
-    for part in path:
-        info: Mapping[str, Any] = at.model_fields if isinstance(at, type) and issubclass(at, BaseModel) else {}
-        if part in info:
-            at = _model_in(info[part].annotation)
+    at: type[BaseModel] = Experiment
+    names = iter(path)
+    for name in names:
+        annotation = at.model_fields[name].annotation
+        at = _model_in(annotation)
+        if annotation is not at:  # a list or a table of them: its number or name comes next
+            next(names, None)
     return list(at.model_fields)
 
 

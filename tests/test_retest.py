@@ -1,0 +1,579 @@
+"""`rlvr retest`: rules that are committed first, runs that are made once, verdicts by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rlvr.cli import main
+from rlvr.evaluate.statistics import Estimate, student_p
+from rlvr.folder import claimed
+from rlvr.recipe import make_recipe
+from rlvr.retest import child, document, home, queue, record, schema
+from rlvr.retest.arms import mark_of
+from rlvr.retest.families import adjusted
+from rlvr.retest.home import Home
+from rlvr.retest.record import Record
+from rlvr.retest.statistics import holm, p_value, paired, verdict
+
+ROOT = Path(__file__).parents[1]
+STUB = Path(__file__).parent / "retest_stub.py"
+RULE = """
+paper = "gapo"
+claim = "GAPO | is better than GRPO."
+recipe = "../shared.toml"
+seeds = 6
+lr = [1e-4, 3e-4, 6e-4]
+budget = { sampled_tokens = 150 }
+delta = 0.05
+
+[set]
+group_size = 4
+
+[metric]
+name = "eval/mean@2"
+
+[arms.base]
+says = "GRPO"
+method = "grpo"
+
+[arms.method]
+says = "GAPO"
+method = "gapo"
+
+[arms.control]
+says = "one width"
+method = "gapo"
+set = { "papers.gapo.mode" = "fixed" }
+
+[[secondary]]
+name = "reward/mean"
+steps = [1, 2]
+
+[[precondition]]
+says = "the start leaves room"
+arm = "base"
+metric = "start/mean@2"
+at_least = 0.15
+at_most = 0.40
+"""
+SHARED = 'tasks = "running_sums"\n'
+
+
+# ---- the file --------------------------------------------------------------------------------------------
+def written(folder: Path, text: str, name: str = "toy") -> Path:
+    (folder / "experiments").mkdir(exist_ok=True)
+    file = folder / "experiments" / f"{name}.toml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("delta = 0.05", "delta = 0.05\ndleta = 1", "line 9: `dleta` is not known; did you mean `delta`?"),
+        ("delta = 0.05", "", "`delta` must be given"),
+        ("delta = 0.05", "delta = 0", "`delta` is the number 0; wanted more than 0"),
+        ("delta = 0.05", 'delta = "0.1"', '`delta` is the text "0.1"; wanted a number'),
+        ('name = "eval/mean@2"', 'nmae = "eval/mean@2"', "`metric.nmae` is not known; did you mean `name`?"),
+        ('name = "eval/mean@2"', 'name = "eval/mean@2"\nsteps = [1, 2]', "eval/mean@2 is measured once, so it has no"),
+        ("[arms.control]", "[arms.controll]", "[arms] are base, method, controll; the main table has exactly base, m"),
+        ('says = "GAPO"', 'say = "GAPO"', "`arms.method.say` is not known; did you mean `says`?"),
+        ("seeds = 6", "seeds = 5", "`seeds` is the number 5; wanted 6 or more"),
+        ("seeds = 6", "first_seed = 0", "`first_seed` is the number 0; wanted 1 or more"),
+        ("6e-4]", "6e-4, 1e-3]", "`lr` is a list; wanted a list of 3"),
+        ("6e-4]", "3e-4]", "holds a value twice; three different ones are searched"),
+        ("{ sampled_tokens = 150 }", "{ }", "budget wants one of sampled_tokens and steps"),
+        (
+            "{ sampled_tokens = 150 }",
+            "{ tokens = 150 }",
+            "`budget.tokens` is not known; did you mean `sampled_tokens`?",
+        ),
+        ("group_size = 4", "seed = 4", "[set] sets seed, which the rule gives to every run"),
+        (
+            '"papers.gapo.mode" = "fixed"',
+            "steps = 4",
+            "control.set sets steps, but arms are compared at the equal budg",
+        ),
+        ('paper = "gapo"', 'paper = "gappo"', "paper = \"gappo\" is not registered; did you mean 'gapo'?"),
+        (
+            'arm = "base"',
+            'arm = "bass"',
+            "precondition 'the start leaves room' looks at arm 'bass'; did you mean 'base'?",
+        ),
+        ("at_least = 0.15\nat_most = 0.40", "", "precondition 'the start leaves room' has no limit"),
+        ("steps = [1, 2]", "steps = [2, 1]", "steps = [2, 1] of reward/mean end before they begin"),
+        ("delta = 0.05", 'delta = 0.05\nrevises = "toy"', "revises and because belong together"),
+        ("delta = 0.05", "delta = ", "is not TOML"),
+    ],
+)
+def test_every_fault_of_a_file_is_a_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert RULE.count(old) >= 1
+    with pytest.raises(schema.ExperimentError) as error:
+        schema.read(written(tmp_path, RULE.replace(old, new, 1)))
+    assert said in str(error.value)
+
+
+def test_a_revision_is_named_after_what_it_revises_and_takes_new_seeds(tmp_path: Path) -> None:
+    written(tmp_path, RULE)
+    why = 'revises = "toy"\nbecause = "the clip never acted"\n'
+    new_seeds = RULE.replace("seeds = 6", "seeds = 6\nfirst_seed = 7")
+    assert schema.read(written(tmp_path, why + new_seeds, "toy-2")).seed_list == range(7, 13)
+    for text, name, said in (
+        (why + RULE, "toy-2", "seeds 1, 2, 3, 4, 5, 6 were used by toy.toml; a revision takes new ones"),
+        (new_seeds, "toy-2", 'toy-2.toml is a revision by its name; write revises = "toy"'),
+        (why + new_seeds, "other", "a revision of toy is called toy-2.toml"),
+        (why.replace("toy", "lost") + new_seeds, "lost-2", "lost-2.toml revises lost.toml, which is not there"),
+        (why + new_seeds, "toy-3", "seeds 7, 8, 9, 10, 11, 12 were used by toy-2.toml"),
+        (why + new_seeds, "toy-4", "a revision of toy is called toy-2.toml, or toy-3.toml where"),
+    ):
+        if name == "toy-3":
+            written(tmp_path, why + new_seeds, "toy-2")
+        with pytest.raises(schema.ExperimentError, match=said.replace(".", r"\.")):
+            schema.read(written(tmp_path, text, name))
+
+
+def test_the_shipped_experiments_can_be_read_and_say_what_each_run_is() -> None:
+    from rlvr.retest import book
+
+    here = Home(ROOT)
+    marks: dict[str, set[str]] = {}
+    for name in here.names():
+        found = book.load(here, name, {})
+        for slot in found.to_do():
+            recipe = found.recipe(slot)
+            assert (recipe.seed, recipe.lr, recipe.threads) == (0, slot.lr, 1)
+            marks.setdefault(mark_of(recipe), set()).add(f"{name} {slot.arm}")
+    assert any({"null base", "positive method", "gapo base"} <= names for names in marks.values())  # one run for all
+
+
+# ---- statistics ------------------------------------------------------------------------------------------
+def test_paired_differences_by_hand() -> None:
+    """1, 2, 3: mean 2, standard deviation 1; t_{.975, 2} = 4.302653; T = 2 sqrt 3, and for two degrees of freedom
+    P(|T| >= t) = 1 - t / sqrt(2 + t^2)."""
+    got = paired({1: 2.0, 2: 3.0, 3: 5.0, 4: 1.0, 9: math.nan}, {1: 1.0, 2: 1.0, 3: 2.0, 5: 1.0, 9: 0.0})
+    assert dict(got.differences) == {1: 1.0, 2: 2.0, 3: 3.0}
+    assert got.estimate.value == pytest.approx(2)
+    assert (got.estimate.low, got.estimate.high) == pytest.approx((2 - 4.302653 / 3**0.5, 2 + 4.302653 / 3**0.5), 1e-6)
+    assert got.p == pytest.approx(1 - math.sqrt(12 / 14))
+    worse = paired({1: 2.0, 2: 3.0, 3: 5.0}, {1: 1.0, 2: 1.0, 3: 2.0}, sign=-1.0)
+    assert worse.estimate.value == pytest.approx(-2)
+    assert worse.p == pytest.approx(got.p)
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"),  # any textbook's table of Student's t
+    [(12.706, 1, 0.05), (4.303, 2, 0.05), (2.571, 5, 0.05), (2.365, 7, 0.05), (3.499, 7, 0.01), (5.408, 7, 0.001)],
+)
+def test_p_is_that_of_the_tables(t: float, freedom: int, p: float) -> None:
+    assert student_p(t, freedom) == pytest.approx(p, rel=2e-3)
+    assert student_p(-t, freedom) == student_p(t, freedom)
+
+
+def test_p_is_scipys() -> None:
+    for freedom in (1, 2, 3, 5, 7, 8, 11, 30):
+        for t in (0.0, 0.3, 1.0, 2.0, 4.0, 9.0):
+            assert student_p(t, freedom) == pytest.approx(2 * stats.t.sf(t, freedom), rel=1e-9, abs=1e-14)
+    x = [0.3, -0.1, 0.4, 0.2, 0.25, 0.0]
+    assert p_value(x) == pytest.approx(stats.ttest_1samp(x, 0).pvalue)
+    assert [p_value([0.5, 0.5]), p_value([0.0, 0.0])] == [0.0, 1.0]
+    assert math.isnan(p_value([0.5]))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "word"),
+    [
+        (0.03, 0.01, 0.05, "shown"),
+        (0.02, 0.01, 0.03, "shown"),  # delta itself is enough
+        (0.015, 0.001, 0.029, "not shown"),  # above 0, but too small to be worth having and not surely small
+        (0.03, -0.01, 0.07, "not shown"),
+        (0.01, 0.001, 0.019, "equivalent"),
+        (0.0, -0.019, 0.019, "equivalent"),
+        (0.0, -0.02, 0.019, "not shown"),  # touches the band's edge
+        (-0.03, -0.05, -0.01, "opposite"),
+        (-0.015, -0.029, -0.001, "not shown"),
+        (0.0, 0.0, 0.0, "equivalent"),
+        (0.5, math.nan, math.nan, None),
+    ],
+)
+def test_the_four_verdicts(value: float, low: float, high: float, word: str | None) -> None:
+    assert verdict(Estimate(value, low, high, 8), 0.02) == word
+
+
+def test_holm_by_hand() -> None:
+    """Three: .01 * 3, then .03 * 2, then .04 * 1, which may not be below the one before. With a fourth that has not
+    run: .01 * 4, .03 * 3, and .04 * 2 < .09."""
+    assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06})
+    with_lacking = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": math.nan})
+    assert {k: with_lacking[k] for k in "abc"} == pytest.approx({"a": 0.04, "b": 0.09, "c": 0.09})
+    assert math.isnan(with_lacking["d"])
+    assert holm({"a": 0.9, "b": 0.6}) == {"a": 1.0, "b": 1.0}
+
+
+def test_a_revision_leaves_first_results_as_they_were() -> None:
+    """Alone .02 * 2 = .04; with the revision, three: the revision's .001 * 3."""
+    families = {"one": ["a", "b"]}
+    assert adjusted(families, {"a": 0.02})["a"] == pytest.approx(0.04)
+    later = adjusted(families, {"a": 0.02, "a-2": 0.001})
+    assert later["a"] == pytest.approx(0.04)
+    assert later["a-2"] == pytest.approx(0.003)
+
+
+# ---- records and marks -----------------------------------------------------------------------------------
+def test_a_runs_numbers_by_name() -> None:
+    columns = {"x": [1, 2, None, 4, 5, 6, 7, 9], "y": [None, 1]}
+    told = {"columns": columns, "eval": {"before": {"mean@2": [0.1, 0, 1]}, "after": {"mean@2": [0.7, None, None]}}}
+    run = Record("m", told)
+    assert run.value("start/mean@2") == 0.1
+    assert run.value("eval/mean@2") == 0.7
+    assert run.value("x") == 8  # the last quarter of eight steps
+    assert run.value("x", [2, 4]) == 3  # without what was not measured
+    assert run.value("y") == 1
+    assert math.isnan(run.value("z"))
+    assert math.isnan(run.value("eval/pass@2"))
+
+
+def test_a_mark_is_of_settings_and_of_contents_not_of_places(tmp_path: Path) -> None:
+    def mark(folder: str, text: str, **more: Any) -> str:
+        file = tmp_path / folder / "tasks.jsonl"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return mark_of(make_recipe({"tasks": {"name": "jsonl", "path": str(file)}, **more}))
+
+    one = mark("a", '{"prompt": "1", "answer": "1"}')
+    assert mark("b", '{"prompt": "1", "answer": "1"}') == one
+    assert mark("b", '{"prompt": "2", "answer": "2"}') != one
+    assert mark("c", '{"prompt": "1", "answer": "1"}', group_size=16) == one  # the default
+    assert mark("c", '{"prompt": "1", "answer": "1"}', seed=1) != one
+    assert mark("c", '{"prompt": "1", "answer": "1"}', model="mini") != one
+
+
+# ---- the queue, with runs that are made up ---------------------------------------------------------------
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one committed experiment, in which runs are those of the stub."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(child, "command", stub)
+    monkeypatch.setattr(queue, "PAUSE", 0.01)
+    (tmp_path / "docs").mkdir()
+    written(tmp_path, RULE)
+    (tmp_path / "shared.toml").write_text(SHARED)
+    (tmp_path / ".gitignore").write_text("runs\n")
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    return tmp_path
+
+
+def stub(folder: Path) -> list[str]:
+    return [sys.executable, "-S", str(STUB), str(folder)]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    names = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", "-C", str(folder), *names, *arguments], check=True, capture_output=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "as it is")
+
+
+def called(*arguments: str) -> int:
+    try:
+        main(["retest", *arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def result(folder: Path, name: str = "toy") -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((folder / "experiments" / "results" / f"{name}.json").read_text())
+    return told
+
+
+def kept(folder: Path) -> dict[str, Record]:
+    return record.read(folder / "experiments" / "results" / "runs")
+
+
+def test_an_experiment_from_start_to_verdict(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The stub's values: gapo is 0.1 better at every seed, the middle learning rate best."""
+    assert called("toy", "--jobs", "2") == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 80
+    assert "toy: lr by the search: base 0.0003, method 0.0003, control 0.0003" in said
+    assert "start/mean@2 of base is 0.25, wanted at least 0.15 and at most 0.4: holds" in said
+    assert "toy: shown; eval/mean@2, delta 0.05\n  method minus base: +0.1000 (+0.1000 .. +0.1000), 6 pairs" in said
+    told = result(checkout)
+    assert told["result"]["verdict"] == "shown"
+    assert told["result"]["method minus"]["base"]["mean"] == pytest.approx(0.1)
+    assert told["result"]["method minus"]["control"]["mean"] == 0
+    assert told["result"]["secondary"]["reward/mean"]["base"]["mean"] == pytest.approx(0.1)
+    assert told["result"]["arms"]["base"] == {str(s): pytest.approx(0.5 + s / 100) for s in range(1, 7)}
+    runs = kept(checkout)
+    assert len(runs) == 3 * (3 + 6)
+    assert told["result"]["budget"]["sampled_tokens"] == 27 * 200
+    one = next(iter(runs.values())).told
+    assert one["commit"]
+    assert one["changed"] is False
+    assert set(one["versions"]) == {"python", "rlvr", "torch", "transformers", "numpy"}
+    assert one["budget"]["cpu_seconds"] > 0
+    assert not list((checkout / "runs").rglob("model"))
+    page = (checkout / "docs" / "papers.md").read_text()
+    assert "| **shown** | +0.1000 (+0.1000 .. +0.1000), 6 pairs |" in page
+    assert r"GAPO \| is better" in page.split("\n## ")[0]
+    assert (checkout / "docs" / "img" / "papers" / "toy.svg").read_text().count('fill-opacity=".55"') == 12
+    assert called("toy") == 0
+    assert len(kept(checkout)) == 27  # nothing is made again
+
+
+def test_arms_take_turns_so_that_what_breaks_off_leaves_whole_pairs(checkout: Path) -> None:
+    assert called("toy", "--seeds", "2") == 0
+    told = result(checkout)
+    assert told["result"]["verdict"] is None  # two of six seeds decide nothing
+    counted = [key for key in told["runs"] if not key.endswith("seed 0")]
+    assert counted == [f"{arm}, lr 0.0003, seed {seed}" for seed in (1, 2) for arm in ("base", "method", "control")]
+    assert called("toy", "--seeds", "7") == 2  # never more than the rule says
+
+
+def test_a_run_that_two_experiments_ask_for_is_made_once_and_told(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(checkout, RULE.replace('paper = "gapo"', 'paper = "gmts"').replace('"gapo"', '"gmts"', 1)
+            .replace('method = "gapo"', 'method = "dapo"').replace('set = { "papers.gapo.mode" = "fixed" }', "max = 1")
+            .replace("max = 1", 'set = { "papers.dapo.clip_high" = 0.3 }'), "zoo")  # fmt: skip
+    commit(checkout)
+    assert called("--all") == 0
+    assert len(kept(checkout)) == 27 + 18
+    ours, theirs = result(checkout)["runs"], result(checkout, "zoo")["runs"]
+    assert {key for key in ours if ours[key] == theirs.get(key)} == {key for key in ours if key.startswith("base")}
+    assert "run of toy, base" in capsys.readouterr().out
+    assert "9 of the runs are toy's too" in " ".join((checkout / "docs" / "papers.md").read_text().split())
+
+
+def test_a_precondition_that_does_not_hold_ends_the_experiment(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(checkout, RULE.replace("at_least = 0.15", "at_least = 0.30"))
+    commit(checkout)
+    assert called("toy") == 0
+    assert "  start/mean@2 of base is 0.25, wanted at least 0.3 and at most 0.4: FAILS\n" in capsys.readouterr().out
+    assert len(kept(checkout)) == 9  # the search alone
+    told = result(checkout)["result"]
+    assert told["stage"] == "failed precondition"
+    assert told["preconditions"][0]["holds"] is False
+    assert "not run: a precondition does not hold" in (checkout / "docs" / "papers.md").read_text()
+
+
+def test_a_failed_run_is_made_once_more_and_then_told(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails = checkout / "runs" / "retest" / "fails"
+    fails.parent.mkdir(parents=True)
+    fails.write_text("gapo 3\n")
+    assert called("toy") == 0
+    said = capsys.readouterr().out
+    assert "method, lr 0.0003, seed 3: failed; the next call tries again\n  rlvr: step 2: the loss is not" in said
+    assert result(checkout)["result"]["stage"] == "seeds"
+    assert called("toy") == 0
+    told = result(checkout)["result"]
+    assert told["stage"] == "done"
+    assert told["method minus"]["base"]["pairs"] == 5
+    assert told["failed"]["method"] == {"3": "rlvr: step 2: the loss is not finite"}
+    page = " ".join((checkout / "docs" / "papers.md").read_text().split())
+    assert "Of method, seeds 3 failed and are in no pair: rlvr: step 2: the loss is not finite" in page
+    assert "5 pairs" in page
+    before = (checkout / "experiments" / "results" / "toy.json").read_text()
+    fails.unlink()
+    assert called("toy") == 0  # twice is enough
+    assert (checkout / "experiments" / "results" / "toy.json").read_text() == before
+
+
+def test_a_process_that_dies_before_its_first_step_says_nothing_of_the_arm(checkout: Path) -> None:
+    fails = checkout / "runs" / "retest" / "fails"
+    fails.parent.mkdir(parents=True)
+    fails.write_text("gapo 3 early\n")
+    for _ in range(3):
+        assert called("toy") == 0
+        assert result(checkout)["result"]["stage"] == "seeds"
+    fails.unlink()
+    assert called("toy") == 0
+    assert result(checkout)["result"]["method minus"]["base"]["pairs"] == 6
+
+
+def test_a_rule_is_committed_before_its_first_run_and_stays(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(checkout, RULE.replace("delta = 0.05", "delta = 0.01"))
+    assert called("toy") == 2
+    assert "experiments/toy.toml differs from the last commit" in capsys.readouterr().err
+    written(checkout, RULE, "new")
+    assert called("new") == 2
+    assert "experiments/new.toml is not committed" in capsys.readouterr().err
+    (checkout / "asked.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    written(checkout, RULE.replace("[set]", '[set]\ntasks = { name = "jsonl", path = "../asked.jsonl" }'), "new")
+    git(checkout, "add", "experiments/new.toml")
+    git(checkout, "commit", "-qm", "without its tasks")
+    assert called("new") == 2
+    assert "asked.jsonl is not committed" in capsys.readouterr().err
+    (checkout / "experiments" / "new.toml").unlink()
+    file.write_text("# a word more\n" + RULE)
+    commit(checkout)
+    assert not (checkout / "experiments" / "results").exists()
+    assert called("toy", "--seeds", "1") == 0
+    file.write_text("# words change nothing\n" + RULE)
+    commit(checkout)
+    assert called("toy", "--seeds", "1") == 0
+    file.write_text(RULE.replace("delta = 0.05", "delta = 0.01"))
+    commit(checkout)
+    assert called("toy") == 2
+    assert "has changed since its first run" in capsys.readouterr().err
+    file.write_text(RULE)
+    (checkout / "shared.toml").write_text("temperature = 0.9\n" + SHARED)
+    commit(checkout)
+    assert called("toy") == 2
+    assert "means another recipe than at its run of" in capsys.readouterr().err
+
+
+def test_a_trial_stays_apart(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(checkout, RULE, "new")
+    assert called("experiments/new.toml", "--uncommitted", "--seeds", "1") == 0
+    assert "a trial: results go to" in capsys.readouterr().out
+    assert not (checkout / "experiments" / "results").exists()
+    assert not (checkout / "docs" / "papers.md").exists()
+    assert len(record.read(checkout / "runs" / "retest" / "trial" / "runs")) == 9 + 3
+
+
+def test_a_run_that_its_steps_end_before_its_budget_has_failed(checkout: Path) -> None:
+    written(checkout, RULE.replace("sampled_tokens = 150", "sampled_tokens = 201"))  # the stub samples 200
+    commit(checkout)
+    assert called("toy") == 0
+    assert all("at 200 of 201 sampled tokens" in run.told["why"] for run in kept(checkout).values())
+
+
+def test_what_another_process_makes_is_left_to_it(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rlvr.retest import book
+
+    found = book.load(Home(checkout), "toy", {})
+    folder = checkout / "runs" / "retest" / mark_of(found.recipe(found.to_do()[0]))
+    folder.mkdir(parents=True)
+    with claimed(folder):
+        assert called("toy") == 0
+    assert "1 run(s) are being made by another process" in capsys.readouterr().out
+    assert len(kept(checkout)) == 8
+    assert called("toy") == 0
+    assert len(kept(checkout)) == 27
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_queue_that_is_ended_goes_on(checkout: Path, number: signal.Signals) -> None:
+    """Whole records only, no child left over, and the same command finishes."""
+    slow = checkout / "runs" / "retest" / "slow"
+    slow.parent.mkdir(parents=True)
+    slow.write_text("0.3")
+    program = (
+        "import sys; from pathlib import Path; from rlvr.retest import child; from rlvr.cli import main; "
+        f"child.command = lambda folder: [sys.executable, '-S', {str(STUB)!r}, str(folder)]; main(['retest', 'toy'])"
+    )
+    ended = subprocess.Popen([sys.executable, "-c", program], cwd=checkout, stdout=subprocess.PIPE, text=True)
+    assert ended.stdout is not None
+    for _ in range(3):
+        ended.stdout.readline()
+    ended.send_signal(number)
+    assert ended.wait(30) != 0
+    ended.stdout.close()
+    made = len(kept(checkout))
+    assert 3 <= made <= 5
+    assert len(result(checkout)["runs"]) in (made, made - 1)  # a kill may come between run and book
+    if number != signal.SIGKILL:
+        left = [run for run in (checkout / "runs" / "retest").iterdir() if (run / "run.lock").exists()]
+        assert not left
+    slow.unlink()
+    time.sleep(0.5 if number == signal.SIGKILL else 0)  # the stub claims nothing, and may outlive a killed queue
+    assert called("toy") == 0
+    assert result(checkout)["result"]["verdict"] == "shown"
+    assert len(kept(checkout)) == 27
+
+
+def test_a_sampler_seed_is_counted_from_the_runs_seed(checkout: Path) -> None:
+    from rlvr.retest import book
+
+    own = RULE.replace('"papers.gapo.mode" = "fixed"', "sampler_seed = 1000")
+    written(checkout, own)
+    found = book.load(Home(checkout), "toy", {})
+    seeds = [found.recipe(book.Slot("control", 1e-4, seed)).sampler_seed for seed in (1, 2)]
+    assert seeds == [1001, 1002]
+    assert found.recipe(book.Slot("base", 1e-4, 1)).sampler_seed is None
+
+
+def test_status_says_what_is_left(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("toy", "--seeds", "2") == 0
+    capsys.readouterr()
+    assert called("--status") == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("toy"))
+    assert line.split()[:3] == ["toy", "seeds", "12"]  # 27 less 9 of the search and 6 counted
+
+
+def test_where_there_are_no_experiments_it_says_what_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(home, "__file__", str(tmp_path / "a" / "b" / "c" / "home.py"))
+    assert called("toy") == 2
+    assert "give the path of an experiment's file" in capsys.readouterr().err
+    assert called("lost/toy.toml") == 2
+    assert "there is no file lost/toy.toml" in capsys.readouterr().err
+
+
+def test_a_call_that_names_nothing_lists_what_there_is(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called() == 2
+    assert "there are: toy" in capsys.readouterr().err
+    assert called("tow") == 2
+    assert "did you mean 'toy'?" in capsys.readouterr().err
+
+
+# ---- with real runs --------------------------------------------------------------------------------------
+@pytest.mark.slow
+def test_an_experiment_of_real_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of nano: what is kept is what the runs' folders say, and an arm can be run again by hand."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    text = RULE.replace('paper = "gapo"', 'paper = "harness"').replace("{ sampled_tokens = 150 }", "{ steps = 2 }")
+    text = text.replace('"../shared.toml"', '"quickstart"').replace("at_least = 0.15\nat_most = 0.40", "at_least = 0.0")
+    text = text[: text.index("[arms.control]")] + text[text.index("[[secondary]]") :]
+    text = text.replace("group_size = 4", 'group_size = 4\nprompts_per_step = 4\n"eval.problems" = 8\n"eval.k" = 2')
+    written(tmp_path, text)
+    git(tmp_path, "init", "-q")
+    commit(tmp_path)
+    assert called("toy", "--seeds", "1", "--jobs", "2") == 0
+    told = result(tmp_path)
+    assert len(told["runs"]) == 6 + 2
+    mark, run = next(iter(kept(tmp_path).items()))
+    folder = tmp_path / "runs" / "retest" / mark
+    lines = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == run.told["steps"] == 2
+    np.testing.assert_allclose(run.column("reward/mean"), [line["reward/mean"] for line in lines], rtol=1e-3)
+    assert run.told["budget"]["rollouts"] == 2 * 16
+    assert run.told["budget"]["sampled_tokens"] == sum(line["rollouts/tokens"] for line in lines)
+    assert 1 < run.told["budget"]["cpu_seconds"] < 60
+    assert run.value("start/mean@2") == json.loads((folder / "run/eval.json").read_text())["before"]["running_sums"][
+        "mean@2"][0]  # fmt: skip
+    assert not (folder / "run" / "model").exists()
+    by_hand = [sys.executable, "-m", "rlvr", "train", str(folder / "recipe.toml"), "--out", str(tmp_path / "again")]
+    subprocess.run(by_hand, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    again = record.measured(tmp_path / "again")
+    assert again["eval"] == run.told["eval"]
+
+
+# ---- the page --------------------------------------------------------------------------------------------
+def test_the_committed_page_is_what_the_results_say() -> None:
+    page, plots = document.make(Home(ROOT))
+    assert page == (ROOT / "docs" / "papers.md").read_text(), "run: rlvr retest --page"
+    folder = ROOT / "docs" / "img" / "papers"
+    assert plots == {file.name: file.read_text() for file in folder.glob("*.svg")}, "run: rlvr retest --page"
