@@ -116,7 +116,7 @@ def random_batch(
         value=normal(n),
     )
     policy = Policy(old + stale * normal(n), normal(n).abs(), normal(n))
-    heard = ~chance(0.1, rows)  # a server that is asked for a teacher's word does not always have one
+    heard = ~chance(0.2, rows)  # a server that is asked for a teacher's word does not always have one
     gap = torch.where(heard[batch.row], batch["teacher_logp"], old)
     told = {"teacher_known": heard, "teacher_logp": gap, "progress": torch.full((rows,), 0.25, dtype=torch.float64)}
     return batch.with_({**told, "now_logp": policy.logp, "now_entropy": policy.entropy}), policy
