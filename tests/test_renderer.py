@@ -342,3 +342,20 @@ def test_pieces_of_a_tokenizer_that_hides_leading_spaces() -> None:
     chat = Renderer(PreTrainedTokenizerFast(tokenizer_object=toy), [3])
     assert chat.decode([0, 1, 2]) == "the answer3"
     assert chat.pieces([0, 1, 2]) == ["the", " answer", "3"]
+
+
+def test_each_token_knows_the_characters_that_it_wrote(renderer: Any, ids: Any) -> None:
+    """é is two tokens here, which both wrote it; what ends the answer and control tokens wrote nothing."""
+    chat = renderer("chatml")
+    sampled = ids("é", "<|im_start|>", " the", "<|im_end|>")
+    text, spans = chat.spans(sampled)
+    assert text == chat.decode(sampled) == "é the"
+    assert spans[:3] == [(0, 1), (0, 1), (1, 1)]
+    assert spans[-2][1] == 5
+    assert spans[-1] == (5, 5)
+    assert chat.spans([]) == ("", [])
+    for words in ("漢字 🙂 the answer", "the answer is 3.\n\nwhat is 2 + 3 then?", "  spaces  stay . "):
+        text, spans = chat.spans(ids(words))
+        assert text == words
+        assert sorted({c for start, end in spans for c in range(start, end)}) == list(range(len(words)))
+        assert spans == sorted(spans)

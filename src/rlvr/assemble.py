@@ -22,6 +22,7 @@ from rlvr.engine.teacher import ServedTeacher, foreign_ends, refuse_other_tokeni
 from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
 from rlvr.holdout import about_holdout, about_leaks, held_out
+from rlvr.judges.choose import bench_of
 from rlvr.loop import Settings, Training
 from rlvr.method import Method
 from rlvr.plan import Plan
@@ -332,4 +333,5 @@ def training_of(
         ),
         folder,
         dtype=torch.float64 if recipe.dtype == "float64" else torch.float32,
+        bench=bench_of(recipe.judge, plan, setup.train_tasks, setup.sampler, setup.renderer, setup.loaded.stop_ids),
     )

@@ -91,6 +91,10 @@ class Ids:
     def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))
 
+    def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        ends = [len(self.decode(ids[: n + 1])) for n in range(len(ids))]
+        return self.decode(ids), list(zip([0, *ends], ends))
+
     def response(self, text: str) -> list[int]:
         return self.prompt(text)
 

@@ -24,6 +24,7 @@ from rlvr.batch import Batch, Tally, merge
 from rlvr.engine.protocol import Engine, Limits
 from rlvr.engine.teacher import TeacherBroken
 from rlvr.engine.torch_engine import NotFinite
+from rlvr.judges.judge import Bench, JudgeBroken
 from rlvr.method import Placed
 from rlvr.metrics import Clock, summary, told_by
 from rlvr.pack import pack
@@ -83,6 +84,7 @@ class Training:
     folder: Path
     sinks: Sequence[Any] = ()
     dtype: torch.dtype = torch.float32
+    bench: Bench | None = None  # the judge, for methods that want one
     after_step: Callable[[int, dict[str, float]], None] = lambda step, metrics: None  # adds metrics: evaluation
     saved: Callable[[int], None] = lambda step: None  # called when a step is over: checkpoints
     watch: Callable[[int, Mapping[str, float]], None] = lambda step, metrics: None  # raises Stopped: collapse
@@ -101,7 +103,7 @@ class Training:
         while not self.ends(self.step) and not self.asked_to_stop():
             try:
                 metrics = self.train_step(self.step + 1)
-            except (VerifierBroken, TeacherBroken) as error:
+            except (VerifierBroken, TeacherBroken, JudgeBroken) as error:
                 raise Stopped(f"step {self.step + 1}: {error}") from error
             before, self.phase = self.phase, self.plan.next(self.phase, self.step + 1, metrics)
             turn(self.plan, self.engine, before, self.phase)
@@ -118,7 +120,7 @@ class Training:
         running, clock = self.plan.at(self.phase), Clock(partial(self.stage, step))
         kept, seen = self.collect(running, step, clock)
         self.sampled += sum(int(row.owned().sum()) for group in seen for row in group.rollouts)
-        told: dict[str, Tally] = {}
+        told: dict[str, Tally] = {} if self.bench is None else self.bench.over()
         batch = None
         if kept:
             progress = (step - 1) / max(1, self.settings.steps - 1)
@@ -128,7 +130,7 @@ class Training:
             with clock("credit"):
                 batch = running.credit(batch)
             with clock("update"):
-                told = {**told_by(running, batch), **self.update(batch, running, step)}
+                told |= {**told_by(running, batch), **self.update(batch, running, step)}
         with clock("publish"):
             self.engine.publish()
             if any(step % every == 0 for every in _refreshes(running)):
@@ -161,6 +163,7 @@ class Training:
                 f"{step}.{refill}",
                 mix(seed, "rollout", step, refill),
                 self.judge,
+                self.bench,
             )
             chosen = self.selector.choose(self.settings.prompts_per_step - len(kept))
             if not chosen:  # the selector has no further task to refill with

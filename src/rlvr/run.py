@@ -35,6 +35,7 @@ from rlvr.evaluate.measure import Measured
 from rlvr.evaluate.unknown import over_limit
 from rlvr.folder import claimed, clear, fresh, note_given, refuse_other
 from rlvr.idle import Idle
+from rlvr.judges.choose import about_judge, check_judge
 from rlvr.loop import Stopped, Training
 from rlvr.method import Method
 from rlvr.plan import Plan
@@ -106,6 +107,7 @@ def train(
     plan = plan_of(recipe, method, verifier)
     check_models(recipe, plan)
     asked = _checked(asked_by(recipe, plan, tasks))
+    check_judge(recipe.judge, plan, asked.train)
     with ExitStack() as held:
         checkpoint, behind = None, Behind()
         if resume:
@@ -233,7 +235,7 @@ def _at_start(recipe: Recipe, plan: Plan, asked: Asked, setup: Setup) -> list[st
     from rlvr.doctor.examine import at_start
 
     room = about_room(setup.train_tasks, setup.eval_tasks, setup.renderer, setup.lm.context)
-    told = [sentence for sentence in (asked.about, room, unread_teacher(recipe, plan)) if sentence]
+    told = [sentence for sentence in (asked.about, room, *_unread(recipe, plan)) if sentence]
     for sentence in told:
         print(sentence, file=sys.stderr)
     if not recipe.doctor:
@@ -398,6 +400,7 @@ def dry_run(recipe: Recipe) -> str:
     parted = "tasks of the hub are not fetched by a dry run"
     if not any(_on_the_hub(source) for source in (recipe.tasks, recipe.eval.tasks or {})):
         asked = _checked(asked_by(recipe, plan))
+        check_judge(recipe.judge, plan, asked.train)
         parted = f"{len(asked.train)} training tasks; " + (asked.about or f"{len(asked.evaluate)} for evaluation")
     check_here(recipe.model)
     check_models(recipe, plan)
@@ -409,8 +412,13 @@ def dry_run(recipe: Recipe) -> str:
         f"micro-batches of "
         f"{recipe.token_budget} tokens\n{recipe.steps} steps = {recipe.steps * rows} rollouts of {recipe.model}"
     )
-    parted += f"\n{unread}" if (unread := unread_teacher(recipe, plan)) else ""
+    parted = "\n".join([parted, *filter(None, _unread(recipe, plan))])
     return f"{plan}\n\n{sizes}\n{parted}\n\n{memory_table(recipe, plan.models_ahead(plan.start()))}"
+
+
+def _unread(recipe: Recipe, plan: Plan) -> tuple[str, str]:
+    """What is to be said about teacher and judge, "" where nothing is."""
+    return unread_teacher(recipe, plan), about_judge(recipe.judge, plan)
 
 
 def _on_the_hub(source: Mapping[str, Any]) -> bool:

@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 
 class ServerFailed(RuntimeError):
-    """No usable reply could be had; the text says why."""
+    """No usable reply could be had; the text says why. tokens: what the tries took, as the server counted."""
+
+    tokens = 0
 
 
 class ServerAbsent(ServerFailed):

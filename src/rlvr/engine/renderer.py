@@ -155,6 +155,25 @@ class Renderer:
             context, read = read, end
         return out
 
+    def spans(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        """What `decode` makes of these ids, and for each the characters [start, end) of it that it wrote.
+
+        A stop token at the end and a control token wrote none; a character cut across tokens is every one's.
+        """
+        ids = [int(i) for i in ids]
+        last = len(ids)
+        while last and ids[last - 1] in self.stop_ids:
+            last -= 1
+        text, spans, parts = "", list[tuple[int, int]](), 0  # parts: tokens before, of a character that is not whole
+        for n, (id, piece) in enumerate(zip(ids, self.pieces(ids))):
+            silent = n >= last or id in self._hidden
+            start, text = len(text), text if silent else text + piece
+            spans.append((start, len(text)))
+            if len(text) > start:
+                spans[n - parts : n] = [(start, len(text))] * parts
+            parts = parts + 1 if not silent and not piece else 0
+        return text, spans
+
     def delta(self, last_id: int, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """What to append after a sampled turn whose last id is `last_id`, up to the policy's next word.
 

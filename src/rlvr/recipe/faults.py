@@ -33,6 +33,7 @@ WANTED = {
 
 EXAMPLES = {  # of keys that must be given
     "tasks": 'e.g. tasks = "running_sums" (see "rlvr list tasks")',
+    "judge.model": 'e.g. judge.model = "oracle" (a server needs the name that it knows the model by)',
     "teacher.model": 'e.g. teacher.model = "micro" (a server needs the name that it knows the model by)',
 }
 
@@ -74,7 +75,7 @@ def _single(error: ValidationError) -> list[Problem]:
                 wanted = WANTED[e["type"]].format(**e.get("ctx", {}))
             if key in ("tasks", "eval.tasks"):
                 wanted = "a name, a .jsonl or .parquet file, or a table"
-            if key == "teacher":
+            if key in ("teacher", "judge"):
                 wanted = "a model's name, or a table"
             mended = _mended(key, given, e["type"])
             found.append(Problem(f"`{key}` is {shown(given)}; wanted {wanted}{mended}", (key,)))

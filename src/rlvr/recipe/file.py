@@ -15,11 +15,16 @@ from typing import Any
 from rlvr import toml
 from rlvr.folder import refuse_given
 from rlvr.recipe.faults import overlap, shown, validated
-from rlvr.recipe.keys import Recipe, source_of, teacher_of
+from rlvr.recipe.keys import Recipe, model_of, source_of
 from rlvr.stacking import StackError, parse_stack
 
 # Tables that may be given as one name.
-SHORT: dict[str, Callable[[Any], Any]] = {"tasks": source_of, "eval.tasks": source_of, "teacher": teacher_of}
+SHORT: dict[str, Callable[[Any], Any]] = {
+    "tasks": source_of,
+    "eval.tasks": source_of,
+    "teacher": model_of,
+    "judge": model_of,
+}
 
 
 class RecipeError(ValueError):
@@ -174,7 +179,7 @@ def _find_files(table: dict[str, Any], bases: Sequence[Path]) -> None:
     if isinstance(table.get("model"), str) and "/" in table["model"]:
         table["model"] = found(table["model"])
     if "teacher" in table:
-        teacher = teacher_of(table["teacher"])
+        teacher = model_of(table["teacher"])
         if isinstance(teacher, dict) and "url" not in teacher and "/" in str(teacher.get("model")):
             table["teacher"] = teacher | {"model": found(str(teacher["model"]))}
     papers = table.get("papers")

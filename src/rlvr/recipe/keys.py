@@ -28,7 +28,7 @@ def source_of(value: Any) -> Any:
     return {"name": ending, "path": value} if ending != value and ending in FILES else {"name": value}
 
 
-def teacher_of(value: Any) -> Any:
+def model_of(value: Any) -> Any:
     """A model's name for short: "micro" is {model = "micro"}."""
     return {"model": value} if isinstance(value, str) else value
 
@@ -112,6 +112,35 @@ class Teacher(BaseModel):
     """further requests for a row after a failure that may pass"""
     parallel: Positive = 8
     """rows that the server is asked at the same time"""
+
+
+class Judge(BaseModel):
+    """Who is asked about the policy's answers, for methods that want a judge."""
+
+    model_config = CONFIG
+
+    model: Annotated[str, Field(min_length=1)]
+    """"oracle": a program that knows the built-in tasks; "policy": the model itself; with url: a model's name there"""
+    url: str | None = None
+    """address of a server that judges, as in "http://localhost:8000/v1": OpenAI's chat completions"""
+    key: str = "OPENAI_API_KEY"
+    """environment variable that holds the server's key; a server of your own needs none"""
+    seconds: Annotated[float, Field(gt=0)] = 60.0
+    """time that the server has for one question"""
+    retries: Count = 3
+    """further requests for a question after a failure that may pass"""
+    parallel: Positive = 8
+    """questions that the server is asked at the same time"""
+    max_tokens: Positive = 2048
+    """tokens of one reply at most"""
+    temperature: Size = 0.0
+    """sampling temperature of the judge; at 0 it says the same each time, so that more votes add nothing"""
+    cache: str | None = None
+    """folder that keeps a server's replies by content, so that nothing is paid for twice; unset: none"""
+    noise: Share = 0.0
+    """chance with which an answer is replaced by any that could be given: a control"""
+    failed_limit: Share = 0.5
+    """the run stops above this share of questions without an answer, over ten steps"""
 
 
 class Stop(BaseModel):
@@ -232,8 +261,10 @@ class Recipe(BaseModel):
     """when a run has collapsed and ends itself"""
     lora: Lora | None = None
     """train an adapter instead of all weights"""
-    teacher: Annotated[Teacher | None, BeforeValidator(teacher_of)] = None
+    teacher: Annotated[Teacher | None, BeforeValidator(model_of)] = None
     """a frozen model that scores answers, for methods that want one"""
+    judge: Annotated[Judge | None, BeforeValidator(model_of)] = None
+    """who is asked about answers, for methods that want a judge; unset: "oracle" where that knows the tasks"""
 
     @model_validator(mode="after")
     def _all_together(self) -> Recipe:
@@ -304,6 +335,7 @@ def _across(r: Recipe) -> Iterator[Problem]:
             ("eval.k", "eval.temperature"),
         )
     yield from _teacher_problems(r)
+    yield from _judge_problems(r)
     if r.updates_per_batch > r.prompts_per_step:
         yield Problem(
             f"{r.prompts_per_step} groups cannot fill {r.updates_per_batch} optimiser batches, for a group is never "
@@ -341,6 +373,20 @@ def _teacher_problems(r: Recipe) -> Iterator[Problem]:
             f"a server tells log-probs at temperature 1, and temperature = {r.temperature:g} samples from another "
             "distribution; write temperature = 1.0, or load the teacher here, without teacher.url",
             ("teacher.url", "temperature"),
+        )
+
+
+def _judge_problems(r: Recipe) -> Iterator[Problem]:
+    if r.judge is None:
+        return
+    if r.judge.url is None and r.judge.model not in ("oracle", "policy"):
+        near = difflib.get_close_matches(r.judge.model, ("oracle", "policy"), 1)
+        hint = f'did you mean "{near[0]}"?' if near else '"oracle" and "policy" need none'
+        yield Problem(f'judge.model = "{r.judge.model}" needs an address, judge.url; {hint}', ("judge.model",))
+    if r.judge.url is not None and not ADDRESS.match(r.judge.url):
+        yield Problem(
+            f'judge.url = "{r.judge.url}" is no address; write e.g. judge.url = "http://localhost:8000/v1"',
+            ("judge.url",),
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rlvr.engine.protocol import Limits, Request, Sampler
+from rlvr.judges.judge import Bench
 from rlvr.records import Chain, Group, Origin, Rollout, Status, Task
 
 
@@ -15,6 +16,7 @@ class Renderer(Protocol):
 
     def prompt(self, prompt: Any) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
+    def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]: ...
     def response(self, text: str) -> list[int]: ...
 
 
@@ -36,7 +38,8 @@ class World:
     name: str  # prefix of the ids of groups and rollouts made here
     key: int
     verify: Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Any]] | None = None
-    extra: dict[str, Any] = field(default_factory=dict)  # judges, environments, memory: by name
+    judge: Bench | None = None  # who is asked about answers; it is counted, and asked each thing once a step
+    extra: dict[str, Any] = field(default_factory=dict)  # environments, memory: by name
 
     def chain(self, task: Task, id: str, key: int, prompt: Sequence[int] | None = None, **more: Any) -> Chain:
         """A fresh chain that holds the task's prompt; `prompt`: its ids, where they have been rendered already."""

@@ -1,0 +1,1 @@
+"""Judges: who is asked about what the policy wrote, where no verifier computes the answer."""
