@@ -251,10 +251,13 @@ def test_no_shipped_recipe_gives_a_warning(name: str) -> None:
         assert examine(chosen, model=load_model(chosen.model)).findings == ()
 
 
-def test_a_gold_in_the_form_that_the_math_recipe_asks_for_is_right() -> None:
+SOLUTIONS = [r"So we get $\frac{1}{2}$, that is \boxed{\frac{1}{2}}.", r"\boxed{(3, \frac{\pi}{2})}"]
+
+
+@pytest.mark.parametrize("golds", [[*SOLUTIONS, "14", r"x^2 + 1"], SOLUTIONS])
+def test_a_gold_in_the_form_that_the_math_recipe_asks_for_is_right(golds: list[str]) -> None:
     """The recipe's own tasks lie on the hub; these are of their kind: worked solutions and short answers."""
     chosen = load_recipe("math")
-    golds = [r"So we get $\frac{1}{2}$, that is \boxed{\frac{1}{2}}.", r"\boxed{(3, \frac{\pi}{2})}", "14", r"x^2 + 1"]
     tasks = [Task(str(i), f"Problem {i}: what is it?", answer=gold) for i, gold in enumerate(golds)]
     plan = plan_of(chosen)
     assert (

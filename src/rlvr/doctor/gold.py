@@ -17,6 +17,7 @@ from rlvr.doctor.finding import Finding, example
 from rlvr.doctor.patient import Patient
 from rlvr.records import Task, Verdict
 from rlvr.rows import prompt_text
+from rlvr.verify.box import last_boxed
 from rlvr.verify.own import Own
 from rlvr.verify.spec import verifier_from
 
@@ -70,6 +71,8 @@ class Study:
             return None
         if form == "led":
             return f"{self.lead}{text}" if self.lead else None
+        if form == "boxed" and gold is None:
+            text = last_boxed(text)[0] or text  # a worked solution brings its answer in a box of its own
         return SHOWN[form].format(text, mark=self.mark, json=json.dumps(text))
 
 
