@@ -244,6 +244,30 @@ def test_a_runs_numbers_by_name() -> None:
     assert math.isnan(run.value("eval/pass@2"))
 
 
+def test_a_budget_is_summed_over_steps(tmp_path: Path) -> None:
+    """20 + 30 sampled; a reference and a teacher read 5 + 7 and 1; no judge was asked."""
+    steps = [
+        {
+            "step": 1,
+            "rollouts/sampled": 4,
+            "rollouts/tokens": 20,
+            "score/reference/tokens": 5,
+            "score/teacher/tokens": 1,
+        },
+        {
+            "step": 2,
+            "rollouts/sampled": 4,
+            "rollouts/tokens": 30,
+            "score/reference/tokens": 7,
+            "score/teacher/tokens": None,
+        },
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    told = record.measured(tmp_path)
+    assert told["budget"] == {"rollouts": 8, "sampled_tokens": 50, "scored_tokens": 13}
+    assert told["columns"]["score/teacher/tokens"] == [1, None]
+
+
 def test_a_mark_is_of_settings_and_of_contents_not_of_places(tmp_path: Path) -> None:
     def mark(folder: str, text: str, **more: Any) -> str:
         file = tmp_path / folder / "tasks.jsonl"
@@ -313,11 +337,11 @@ def test_an_experiment_from_start_to_verdict(checkout: Path, capsys: pytest.Capt
     assert max(map(len, said.splitlines())) <= 80
     assert "toy: lr by the search: base 0.0003, method 0.0003, control 0.0003" in said
     assert "start/mean@2 of base is 0.25, wanted at least 0.15 and at most 0.4: holds" in said
-    assert "toy: shown; eval/mean@2, delta 0.05\n  method minus base: +0.1000 (+0.1000 .. +0.1000), 6 pairs" in said
+    assert "toy: shown; eval/mean@2, delta 0.05\n  gain over base: +0.1000 (+0.1000 .. +0.1000), 6 pairs" in said
     told = result(checkout)
     assert told["result"]["verdict"] == "shown"
-    assert told["result"]["method minus"]["base"]["mean"] == pytest.approx(0.1)
-    assert told["result"]["method minus"]["control"]["mean"] == 0
+    assert told["result"]["gain over"]["base"]["mean"] == pytest.approx(0.1)
+    assert told["result"]["gain over"]["control"]["mean"] == 0
     assert told["result"]["secondary"]["reward/mean"]["base"]["mean"] == pytest.approx(0.1)
     assert told["result"]["arms"]["base"] == {str(s): pytest.approx(0.5 + s / 100) for s in range(1, 7)}
     runs = kept(checkout)
@@ -386,7 +410,7 @@ def test_a_failed_run_is_made_once_more_and_then_told(checkout: Path, capsys: py
     assert called("toy") == 0
     told = result(checkout)["result"]
     assert told["stage"] == "done"
-    assert told["method minus"]["base"]["pairs"] == 5
+    assert told["gain over"]["base"]["pairs"] == 5
     assert told["failed"]["method"] == {"3": "rlvr: step 2: the loss is not finite"}
     page = " ".join((checkout / "docs" / "papers.md").read_text().split())
     assert "Of method, seeds 3 failed and are in no pair: rlvr: step 2: the loss is not finite" in page
@@ -406,7 +430,7 @@ def test_a_process_that_dies_before_its_first_step_says_nothing_of_the_arm(check
         assert result(checkout)["result"]["stage"] == "seeds"
     fails.unlink()
     assert called("toy") == 0
-    assert result(checkout)["result"]["method minus"]["base"]["pairs"] == 6
+    assert result(checkout)["result"]["gain over"]["base"]["pairs"] == 6
 
 
 def test_a_rule_is_committed_before_its_first_run_and_stays(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,9 +25,9 @@ the one metric that decides, the smallest effect worth having (delta), the rule.
 is written and what the verdicts mean is in [experiments](experiments.md). All numbers are of small bundled models on
 made-up tasks: they can speak against a mechanism, and never confirm a paper at its own size.
 
-`shown`: the 95 % interval of the paired difference lies above 0 and its mean is at least delta. `opposite`: the mirror
-image. `equivalent`: the interval lies inside plus and minus delta. `not shown`: anything else. A first result stays; a
-revision stands beneath it.
+`shown`: the 95 % interval of the paired gain over base lies above 0, and its mean is at least delta. `opposite`: the
+mirror image. `equivalent`: the interval lies inside plus and minus delta. `not shown`: anything else. A first result
+stays; a revision stands beneath it.
 """
 
 
@@ -56,7 +56,7 @@ def make(home: Home) -> tuple[str, dict[str, str]]:
     ours = [n for n in _order(books) if books[n].experiment.paper == HARNESS]
     lacking = [paper for members in groups.values() for paper in members if paper not in books]
 
-    told = ("claim", "verdict", "effect (95 % interval)", "p, Holm", "seeds")
+    told = ("claim", "verdict", "gain over base (95 % interval)", "p, Holm", "seeds")
     head = ("paper", "slots", "file", "recipe", "experiment", *told)
     rows = [_row(books[n], seen[n], adjusted.get(n, math.nan)) for n in papers]
     rows += [_row_without(paper, home.root) for paper in lacking]
@@ -183,7 +183,7 @@ def _rule(b: Book) -> str:
 
 def _arms(b: Book, seen: Outcome, arms: Sequence[str], holm: float) -> str:
     e = b.experiment
-    head = ("arm", "what", "stack", "lr", _metric(e.metric), "method minus it", "p", "verdict")
+    head = ("arm", "what", "stack", "lr", _metric(e.metric), "gain of the method over it", "p", "verdict")
     rows = []
     for arm in arms:
         about = e.every_arm[arm]
@@ -221,7 +221,7 @@ def _plots(b: Book, seen: Outcome, plots: dict[str, str]) -> Iterator[str]:
 
 def _secondary(every: Sequence[Compared], arms: Sequence[str]) -> str:
     others = [arm for arm in arms if arm != "method"]
-    head = ("metric", *arms, *(f"method minus {arm}" for arm in others))
+    head = ("metric", *arms, *(f"gain over {arm}" for arm in others))
     rows = []
     for c in every:
         lower = "" if c.metric.sign > 0 else ", lower is better"

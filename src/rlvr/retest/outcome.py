@@ -21,7 +21,7 @@ class Compared:
 
     metric: Metric
     values: Mapping[str, Mapping[int, float]]  # arm -> seed -> value; failed runs are not in it
-    against: Mapping[str, Paired]  # arm -> method minus that arm
+    against: Mapping[str, Paired]  # arm -> what the method gains over it
 
     def mean(self, arm: str) -> Estimate:
         return mean_of(list(self.values[arm].values()))
@@ -110,7 +110,7 @@ def result(book: Book) -> dict[str, Any]:
         ],
         "metric": e.metric.name,
         "arms": {arm: {str(s): _number(v) for s, v in by.items()} for arm, by in seen.main.values.items()},
-        "method minus": {arm: _paired(p) for arm, p in seen.main.against.items()},
+        "gain over": {arm: _paired(p) for arm, p in seen.main.against.items()},
         "secondary": {c.metric.name: {arm: _paired(p) for arm, p in c.against.items()} for c in seen.secondary},
         "failed": {arm: by for arm, by in seen.failed.items() if by},
         "budget": spent(seen),

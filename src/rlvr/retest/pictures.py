@@ -23,9 +23,9 @@ CURVE = "verdict/right"
 
 
 def differences(e: Experiment, outcome: Outcome) -> str:
-    """The method against each other arm: a dot a seed, the mean, its interval, and where differences are too small to
+    """What the method gains over each other arm: a dot a seed, the mean, its interval, and where gains are too small to
     be worth having."""
-    rows = [(f"method - {arm}", p) for arm, p in outcome.main.against.items()]
+    rows = list(outcome.main.against.items())
     reach = [e.delta * 1.2, -e.delta * 1.2]
     for _, p in rows:
         ends = (p.estimate.low, p.estimate.high, *p.differences.values())
@@ -42,15 +42,15 @@ def differences(e: Experiment, outcome: Outcome) -> str:
         *_grid(low, high, x, foot),
         f'<line x1="{x(0):.1f}" x2="{x(0):.1f}" y1="{TOP}" y2="{foot}" stroke="#1f2328"/>',
     ]
-    for i, (name, p) in enumerate(rows):
-        y, color = TOP + ROW * (i + 0.5), COLORS[i % len(COLORS)]
-        out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+    colors = dict(zip(e.every_arm, COLORS))
+    for i, (arm, p) in enumerate(rows):
+        y, color = TOP + ROW * (i + 0.5), colors.get(arm, COLORS[-2])
+        out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">gain over {escape(arm)}</text>')
         out += [f'<circle cx="{x(d):.1f}" cy="{y + 9:.1f}" r="2.5" fill="{color}" fill-opacity=".55"/>' for d in
                 p.differences.values()]  # fmt: skip
         out += _interval(p.estimate, x, y - 5, color)
-    better = "higher" if e.metric.sign > 0 else "lower"
-    title = f"{e.metric.name}: differences by seed, right of 0 is better ({better} values); grey: less than delta"
-    return _svg(title, height, out)
+    lower = "" if e.metric.sign > 0 else ", where lower is better"
+    return _svg(f"Gain in {e.metric.name}{lower}, by seed; grey: less than delta", height, out)
 
 
 def _interval(estimate: Estimate, x, y: float, color: str) -> list[str]:  # type: ignore[no-untyped-def]

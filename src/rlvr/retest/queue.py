@@ -161,7 +161,7 @@ def verdict_lines(book: Book) -> Iterator[str]:
     for arm in [name for name in e.arms if name != "method"]:
         p = seen.main.against[arm]
         interval = "" if math.isnan(p.estimate.low) else f" ({p.estimate.low:+.4f} .. {p.estimate.high:+.4f})"
-        yield f"  method minus {arm}: {p.estimate.value:+.4f}{interval}, {p.estimate.n} pairs, p {p.p:.2g}"
+        yield f"  gain over {arm}: {p.estimate.value:+.4f}{interval}, {p.estimate.n} pairs, p {p.p:.2g}"
 
 
 def check(book: Book) -> None:

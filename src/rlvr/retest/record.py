@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 import platform
@@ -19,8 +20,14 @@ from rlvr.report.compare import late
 from rlvr.report.store import columns, read_json, read_lines, write_text
 
 DROPPED = ("step", "time", "time/", "perf/", "optim/lr")  # columns that nobody asks for again
-# Sums over a run's columns that are part of its budget, by their names for people.
-SPENT = {"rollouts": "rollouts/sampled", "sampled_tokens": "rollouts/tokens"}
+# Sums over a run's columns that are part of its budget, by their names for people; left out where there are none.
+SPENT = {
+    "rollouts": "rollouts/sampled",
+    "sampled_tokens": "rollouts/tokens",
+    "scored_tokens": "score/*/tokens",  # read by other models: a reference, a teacher
+    "judge_calls": "judge/calls",
+    "judge_tokens": "judge/tokens",
+}
 PACKAGES = ("rlvr", "torch", "transformers", "numpy")
 
 
@@ -92,9 +99,14 @@ def measured(run: Path) -> dict[str, Any]:
     return {
         "steps": steps,
         "eval": {**{key: told[key] for key in ("k", "problems") if key in told}, **evaluated},
-        "budget": {name: int(np.nansum(series[column])) for name, column in SPENT.items() if column in series},
+        "budget": {name: total for name, pattern in SPENT.items() if (total := _sum(series, pattern)) is not None},
         "columns": {name: [_short(x) for x in y.tolist()] for name, y in kept.items()},
     }
+
+
+def _sum(series: Mapping[str, np.ndarray], pattern: str) -> int | None:
+    found = fnmatch.filter(series, pattern)
+    return int(sum(np.nansum(series[name]) for name in found)) if found else None
 
 
 def settings(recipe: Recipe, root: Path) -> dict[str, Any]:
