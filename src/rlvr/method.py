@@ -18,6 +18,7 @@ optional:
     refuses   {slot, stream or property: reason}: firm pieces of other papers that it cannot live with
     properties  words that others may refuse, e.g. "corrects=sampler"
     rank      reshape only: 1 bounds, 2 scales, 3 adds
+    keeps     reshape only: (batch, new advantage) -> what of its promises that breaks, "" where nothing is
     selects   token_weight only: its zeros leave the denominators
     on_update token_weight only: computed on each optimiser batch, at the current weights
     tell      (batch) -> {metric: Tally}: what it says of the batch that it worked on

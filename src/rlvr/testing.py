@@ -5,6 +5,7 @@ parties.
     detachment       nothing that a piece computes carries gradient; only the running forward does
     reads            a piece reads only what it names in `needs`
     writes           a piece writes into nothing that it was given
+    promises         a reshape piece leaves alone what it says in `keeps`
     memory           a piece's answer depends on the batch alone, not on what it was asked before
     finiteness       empty rows, silent groups, no verdicts, extreme ratios: finite loss and gradient; nothing to
                      learn gives a zero that is still connected to the graph
@@ -40,6 +41,7 @@ from rlvr.alive import BEFORE_BATCH
 from rlvr.batch import Batch, Now
 from rlvr.contract import Scene, asked, remembered, undeclared, written
 from rlvr.method import Method
+from rlvr.pieces import ask, who
 from rlvr.plan import Running
 from rlvr.registry import get
 from rlvr.reward.pays import Pays
@@ -260,6 +262,17 @@ def no_memory(method: Method) -> Result:
     return Result("memory", not found, "\n".join(found))
 
 
+def promises(method: Method) -> Result:
+    """What reshape pieces say that they leave as it is, by their `keeps`."""
+    plan, found = running(method), list[str]()
+    for seed in range(3):
+        batch = scene(plan, seed).batch
+        for placed in plan.stack["reshape"]:
+            if hasattr(placed.piece, "keeps") and (said := placed.piece.keeps(batch, ask(placed, batch))):
+                found.append(f"{who(placed)}: {said}")
+    return Result("promises", not found, "\n".join(sorted(set(found))))
+
+
 def finiteness(method: Method) -> Result:
     plan = running(method)
     for name, (batch, policy) in extreme_batches().items():
@@ -475,5 +488,6 @@ LAWS: Mapping[str, Callable[[Method], Result]] = {
     "cut invariance": cut_invariance,
     "cut invariance, float32": lambda method: cut_invariance(method, torch.float32),
     "detachment": detachment,
+    "promises": promises,
     "finiteness": finiteness,
 }
