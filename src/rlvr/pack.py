@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from rlvr import streams
 from rlvr.batch import Batch, Chains
 from rlvr.records import Group, Origin, Rollout
+from rlvr.views import SIDE
 
 # Streams of a rollout and what they are called in a batch.
 SAMPLED = {"behavior_logp": "logp", "sampler_logp": "plain_logp", "sampler_entropy": "entropy"}
@@ -64,7 +66,8 @@ def pack(
     for part in sorted({name for v in verdicts if v is not None for name in v.parts}):
         values = [v.parts.get(part, float("nan")) if v is not None else float("nan") for v in verdicts]
         given[f"part/{part}"] = torch.tensor(values, dtype=dtype)
-    return Batch.pack(lengths, chains, **given, **_annotated(groups, at, dtype))
+    batch = Batch.pack(lengths, chains, **given, **_annotated(groups, at, dtype))
+    return replace(batch, side=_sides(groups))
 
 
 def _trained(row: Rollout, trains: Iterable[Origin]) -> np.ndarray:
@@ -91,7 +94,7 @@ def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.d
     rollout along its whole chain. Where a group has nothing to say, numbers are nan and lists empty."""
     out: dict[str, Tensor] = {}
     rows = [row for group in groups for row in group.rollouts]
-    for name in sorted({name for group in groups for name in group.streams}):
+    for name in sorted({name for group in groups for name in group.streams if not name.startswith(SIDE)}):
         values: list[Any] = []
         for group in groups:
             given = group.streams.get(name, [None] * len(group.rollouts))
@@ -106,6 +109,22 @@ def _annotated(groups: Sequence[Group], at: Sequence[np.ndarray], dtype: torch.d
             out[name] = _side_by_side([() if value is None else value for value in values])
         else:
             out[name] = torch.tensor([np.nan if value is None else value for value in values], dtype=dtype)
+    return out
+
+
+def _sides(groups: Sequence[Group]) -> dict[str, Batch]:
+    """Rows that annotate pieces gave as "side/NAME", each with the number of its group; what the policy would have
+    written in them is looked at, and nothing is trained."""
+    out: dict[str, Batch] = {}
+    for name in sorted({name for group in groups for name in group.streams if name.startswith(SIDE)}):
+        of = [(g, row) for g, group in enumerate(groups) for row in group.streams.get(name, ())]
+        at = [_trained(row, (Origin.POLICY,)) for _, row in of]
+        out[name.removeprefix(SIDE)] = Batch.pack(
+            torch.tensor([len(a) for a in at], dtype=torch.long),
+            Chains.of([row.ids for _, row in of], at),
+            group=torch.tensor([g for g, _ in of], dtype=torch.long),
+            token=torch.from_numpy(_join([row.ids[a] for (_, row), a in zip(of, at)])).long(),
+        )
     return out
 
 

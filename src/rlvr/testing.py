@@ -130,17 +130,26 @@ def completed(plan: Running, batch: Batch) -> Batch:
     old policy, and leaves out some rows. It depends on rows' ids alone, so any order and any part of a batch gets the
     same."""
     new: dict[str, Tensor] = {}
+    sides: dict[str, Batch] = {}
     for placed in plan.stack["annotate"]:
         if hasattr(placed.piece, "stand_in"):
             new |= placed.piece.stand_in(batch)
     for view in (*plan.views(), *plan.views(at_update=True)):
+        if view.side is not None:  # a row for most groups
+            groups = torch.unique(batch["group"])
+            groups = groups[groups % 4 != 3]
+            other = Batch.pack(torch.ones_like(groups), group=groups, id=groups)
+            other = sides.get(view.side[0], other)
+            sides[view.side[0]] = other.with_(view.probe.stand_in(other))
+            continue
         seen = batch["id"] % 5 != 2 if view.looked else torch.ones_like(batch["known"])
         if hasattr(view.probe, "stand_in"):
             new |= view.probe.stand_in(batch)
         else:
             new |= {name: _supposed(name, batch, seen) for name in view.probe.gives}
         new |= {view.looked: seen} if view.looked else {}
-    return batch.with_({name: x for name, x in new.items() if name not in batch})
+    batch = batch.with_({name: x for name, x in new.items() if name not in batch})
+    return replace(batch, side={**sides, **batch.side})
 
 
 def _supposed(name: str, batch: Batch, seen: Tensor) -> Tensor:
