@@ -52,7 +52,8 @@ def evaluate(
     folder = Path(what)
     is_run = (folder / "recipe.toml").is_file()
     if is_run and not (folder / "model").is_dir():
-        raise NoModel(f"{folder} is a run without a model/: it did not come to its end; give a model instead")
+        other = folder / best.FOLDER if best.kept(folder) else "a model"
+        raise NoModel(f"{folder} is a run without a model/: it did not come to its end; give {other} instead")
     inside = folder.name in ("model", best.FOLDER) and (folder.parent / "recipe.toml").is_file()
     own = folder if is_run else folder.parent if inside else "quickstart"
     more = [f"eval.{key}={value}" for key, value in (("k", k), ("problems", problems)) if value is not None]
