@@ -471,7 +471,9 @@ def test_a_trial_stays_apart(checkout: Path, capsys: pytest.CaptureFixture[str])
     assert "a trial: results go to" in capsys.readouterr().out
     assert not (checkout / "experiments" / "results").exists()
     assert not (checkout / "docs" / "papers.md").exists()
-    assert len(record.read(checkout / "runs" / "retest" / "trial" / "runs")) == 9 + 3
+    tried = record.read(checkout / "runs" / "retest" / "trial" / "runs")
+    assert len(tried) == 9 + 3
+    assert all(run.told["trial"] for run in tried.values())
 
 
 def test_a_run_that_its_steps_end_before_its_budget_has_failed(checkout: Path) -> None:
@@ -542,6 +544,10 @@ def test_status_says_what_is_left(checkout: Path, capsys: pytest.CaptureFixture[
     assert called("--status") == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("toy"))
     assert line.split()[:3] == ["toy", "seeds", "12"]  # 27 less 9 of the search and 6 counted
+    assert called("toy") == 0
+    capsys.readouterr()
+    assert called("--status") == 0
+    assert "toy         done, shown  0 " in capsys.readouterr().out
 
 
 def test_where_there_are_no_experiments_it_says_what_to_give(
@@ -560,6 +566,25 @@ def test_a_call_that_names_nothing_lists_what_there_is(checkout: Path, capsys: p
     assert "there are: toy" in capsys.readouterr().err
     assert called("tow") == 2
     assert "did you mean 'toy'?" in capsys.readouterr().err
+
+
+def test_a_revision_stands_beneath_what_it_revises_and_takes_nothing_away(checkout: Path) -> None:
+    """Both run; the first row is the same before and after."""
+    (checkout / "experiments" / "families.toml").write_text('one = ["toy", "other"]\n')
+    commit(checkout)
+    assert called("toy") == 0
+    row = next(line for line in (checkout / "docs" / "papers.md").read_text().splitlines() if "[toy](#toy)" in line)
+    again = RULE.replace("seeds = 6", "seeds = 6\nfirst_seed = 7")
+    written(checkout, 'revises = "toy"\nbecause = "it could not"\n' + again, "toy-2")
+    commit(checkout)
+    assert called("toy-2") == 0
+    page = (checkout / "docs" / "papers.md").read_text()
+    lines = page.splitlines()
+    at = lines.index(row)
+    assert lines[at + 1].startswith("| [toy-2](#toy-2), revises toy |")
+    assert page.index("## toy\n") < page.index("## toy-2\n")
+    assert "Revises [toy](#toy), because it could not." in page
+    assert len(kept(checkout)) == 9 + 18 + 18  # the search is the same
 
 
 # ---- with real runs --------------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ def _run(home: Home, books: list[Book], jobs: int, seeds: int | None, every: boo
 
 def _status(books: list[Book]) -> str:
     """A line an experiment: how far, and about how much is left."""
+    from rlvr.retest.outcome import look
+
     rows, total = [("experiment", "stage", "runs left", "CPU-minutes left, about")], 0.0
     seen = [r.cpu_seconds for r in books[0].records.values()] if books else []
     usual = sum(seen) / len(seen) if seen else GUESS
@@ -118,7 +120,9 @@ def _status(books: list[Book]) -> str:
         left = book.left()
         minutes = left * (sum(own) / len(own) if own else usual) / 60
         total += minutes
-        stage = book.stage() if book.begun else "not begun"
+        stage: str = book.stage() if book.begun else "not begun"
+        if stage in ("ablations", "done"):
+            stage = f"{stage}, {look(book).verdict(book.experiment.delta) or 'no two pairs'}"
         rows.append((book.name, stage, str(left), f"{minutes:.0f}"))
     if len(books) > 1:
         rows.append(("all", "", "", f"{total:.0f} at most: equal runs are made once"))

@@ -76,6 +76,7 @@ class Child:
                 # a process that died before its first step says nothing of the arm: it is made again at every call
                 "tries": self.tries + (1 if told["steps"] else 0),
                 "asked_by": self.asked_by,
+                **({"trial": True} if self.home.trial else {}),
                 "settings": settings(self.recipe, self.home.root),
                 **told,
                 "budget": {**told["budget"], **spent},

@@ -183,12 +183,21 @@ def _rule(b: Book) -> str:
 
 def _arms(b: Book, seen: Outcome, arms: Sequence[str], holm: float) -> str:
     e = b.experiment
-    head = ("arm", "what", "stack", "lr", _metric(e.metric), "gain of the method over it", "p", "verdict")
+    by = "" if e.lr_by is None else f" by {_metric(e.search_by)}"
+    head = (
+        "arm",
+        "what",
+        "stack",
+        f"lr, of the search{by}",
+        _metric(e.metric),
+        "gain over it",
+        "p",
+        "verdict",
+    )
     rows = []
     for arm in arms:
         about = e.every_arm[arm]
-        lr = seen.lr[arm]
-        row = [arm, about.says, f"`{about.method}`{_set(about.set)}", "" if lr is None else f"{lr:g}"]
+        row = [arm, about.says, f"`{about.method}`{_set(about.set)}", _search(b, arm, seen.lr[arm])]
         row.append(_plain(seen.main.mean(arm)))
         pair = seen.main.against.get(arm)
         if pair is None:
@@ -198,6 +207,15 @@ def _arms(b: Book, seen: Outcome, arms: Sequence[str], holm: float) -> str:
             row += [_signed(pair.estimate), p, seen.verdict(e.delta, arm) or ""]
         rows.append(row)
     return _table(head, rows)
+
+
+def _search(b: Book, arm: str, lr: float | None) -> str:
+    """The learning rate that was taken, and what the search saw at each."""
+    if lr is None:
+        return ""
+    values = [(slot.lr, b.value(slot, b.experiment.search_by)) for slot in b.search(arm)]
+    told = ", ".join(f"{rate:g}: {'failed' if math.isnan(x) else format(x, '.4g')}" for rate, x in values)
+    return f"**{lr:g}** ({told})"
 
 
 def _failures(seen: Outcome) -> Iterator[str]:
