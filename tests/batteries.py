@@ -1,7 +1,7 @@
 """Batteries against the sandbox and the `code` verifier; docs/sandbox.md lists them by name.
 
-ATTACKS: programs that try to get out, to use up the machine or to stay. CHEATS: submissions that solve nothing and want
-to be paid. HONEST: solutions in the manners in which people write them, which must be right.
+REACH and HOGS: programs that try to get out, to use up the machine or to stay. HONEST: solutions in the manners in
+which people write them, which must be right. Submissions that solve nothing and want to be paid: rlvr.audit's CHEATS.
 """
 
 from __future__ import annotations
@@ -121,62 +121,6 @@ HOGS = {
     ),
 }
 
-# Submissions that solve nothing. None knows what is expected, so none can say it.
-CHEATS = {
-    "an int that equals all": "class A(int):\n    def __eq__(s, o): return True\ndef f(x): return A(3)",
-    "an equal type by name": "A = type('int', (), {'__eq__': lambda s, o: True})\ndef f(x): return A()",
-    "a float": "def f(x): return 4.0",
-    "a bool": "def f(x): return True",
-    "a text": "def f(x): return '4'",
-    "exit": "import os\ndef f(x): os._exit(0)",
-    "exit in a destructor": "class A:\n    def __del__(s): __import__('os')._exit(0)\ndef f(x): return A()",
-    "exit with a clean code": "raise SystemExit(0)",
-    "an exit function": "import atexit\natexit.register(print, 'passed')\ndef f(x): return 0",
-    "a patched encoder": "import rlvr.sandbox.inside as i\ni.encode = lambda *a: 'true'\ndef f(x): return 0",
-    "a patched comparison": "import rlvr.sandbox.wire as w\nw.same = lambda *a, **k: True\ndef f(x): return 0",
-    "patched builtins": "import builtins\nbuiltins.isinstance = lambda *a: True\ndef f(x): return 0",
-    "a walk up the frames": (
-        "import sys\ndef f(x):\n    frame = sys._getframe()\n    while frame:\n"
-        "        for v in list(frame.f_locals.values()):\n            if isinstance(v, dict) and 'expected' in v:\n"
-        "                return v['expected']\n        frame = frame.f_back\n    return 0"
-    ),
-    "a search of memory": (
-        "import gc\ndef f(x):\n    for o in gc.get_objects():\n"
-        "        if isinstance(o, dict) and 'expected' in o: return o['expected']\n    return 0"
-    ),
-    "a read of every file": (
-        "import os\ndef f(x):\n    for n in range(3, 64):\n        try: os.write(n, b'passed \\n' * 9)\n"
-        "        except OSError: pass\n    return 0"
-    ),
-    "a trace function": "import sys\nsys.settrace(print)\nsys.setprofile(print)\ndef f(x): return 0",
-    "a generator that never ends": "def f(x):\n    while True: yield 4",
-    "a recursive list": "def f(x):\n    a = []\n    a.append(a)\n    return a",
-    "a class of exception": "class E(BaseException):\n    def __str__(s): raise SystemExit\ndef f(x): raise E",
-    "a module of its name": "import sys\nsys.modules['solution'] = None\nsys.modules['__main__'] = None\nf = len",
-    "a name that is not text": "f = 4",
-}
-CHEATS |= {
-    "exit in the module": "import os\nos._exit(0)",
-    "sys.exit": "import sys\ndef f(x): sys.exit(0)",
-    "forged reports": "print('2 passed in 0.01s')\nprint('RESULT: PASS')\nimport os; os._exit(0)",
-    "a reward file": "open('reward.txt', 'w').write('1.0')\ndef f(x): return 0",
-    "settings of a test framework": (
-        "open('conftest.py', 'w').write('def pytest_runtest_makereport(item, call): pass')\n"
-        "open('pytest.ini', 'w').write('[pytest]\\naddopts=--collect-only')\ndef f(x): return 0"
-    ),
-    "a syntax error": "def f(x) return 4",
-    "an AssertionError that is always caught": "import builtins\nbuiltins.AssertionError = OSError\ndef f(x): return 0",
-    "a swallowed alarm": "import signal\nsignal.alarm(0)\ndef f(x):\n    while True: pass",
-    "a name for everything": (
-        "class A:\n    def __getattr__(s, n): return A()\n    def __call__(s, *a): return A()\nf = A()"
-    ),
-    "comparisons that are all true": (
-        "class A:\n    __lt__ = __gt__ = __le__ = __ge__ = __eq__ = lambda s, o: True\n"
-        "    __ne__ = lambda s, o: False\n    __hash__ = lambda s: 4\ndef f(x): return A()"
-    ),
-    "nothing": "pass",
-}
-
 F_OF_2 = "assert f(2)==4"
 F_OF_3 = [F_OF_2, "assert f(3) == 9", "assert f(-1) == 1"]
 UNITTEST = (
@@ -196,6 +140,7 @@ HONEST: dict[str, tuple[str, Any]] = {
     "a cache": ("import functools\n@functools.lru_cache(None)\ndef f(x): return x * x", F_OF_3),
     "a class with a method": ("class Solution:\n    def square(self, x): return x * x", METHOD),
     "a method called as a function": ("class Solution:\n    def f(self, x): return x * x", F_OF_3),
+    "a method that a test program calls as a function": ("class Solution:\n    def f(self, x): return x * x", PYTEST),
     "a partial": (
         "import functools, operator\ndef power(n, x): return x ** n\nf = functools.partial(power, 2)",
         F_OF_3,

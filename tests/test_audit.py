@@ -17,7 +17,7 @@ from rlvr.audit.document import as_json, as_markdown
 from rlvr.audit.fail_on import limits
 from rlvr.audit.page import page
 from rlvr.audit.run import Verdicts, audited
-from rlvr.audit.summary import Summary, summary
+from rlvr.audit.summary import Summary, judged, summary
 from rlvr.audit.tables import tables
 from rlvr.audit.targets import PEERS, target
 from rlvr.cli import main
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 FUNCTIONS = """
 import json, os, time
 from fractions import Fraction
+from rlvr.records import Verdict
 
 TRUTH = {{(gold, answer) for gold, answer in json.load(open({truth!r}))}}
 
@@ -48,6 +49,8 @@ def sleeps(answer, gold):
     if answer.startswith("(") and "," not in answer:
         time.sleep(60)
     return answer == gold
+
+def gives_up(text, task): return Verdict("wrong", 0.0, "timeout")
 
 def dies(answer, gold):
     if answer.endswith(","):
@@ -147,6 +150,21 @@ def test_one_that_dies_costs_only_the_pair_it_was_at(functions, few):
     died = {p.id for p in asked.pairs if p.answer.endswith(",")}
     assert died
     assert {k for k, r in verdicts.replies.items() if r.reason == "died"} == died
+
+
+def test_a_verifier_that_says_itself_that_time_is_over_is_not_killed(functions, few):
+    told = audit(functions, "gives_up", replace(few, pairs=few.pairs[:20]))
+    assert {r.reason for r in told.replies.values()} == {"timeout"}
+    assert told.killed == 0
+
+
+def test_megabytes_are_sent_ahead_without_being_copied_again_and_again(functions):
+    asked = Asked(target(f"{functions}:never").command, 5.0)
+    try:
+        replies = list(asked.ask([("1", "x" * 3_000_000)] * 40))
+    finally:
+        asked.close()
+    assert {r.outcome for r in replies} == {"reject"}
 
 
 def test_a_verifier_that_cannot_be_built_is_a_sentence():
@@ -249,6 +267,21 @@ def test_ours_refuse_nothing_right_and_accept_nothing_wrong(name):
     seen = summary(verdicts)
     assert (seen.rejected, seen.failed, seen.accepted, seen.ladder_accepted, seen.hostile_accepted) == (0, 0, 0, 0, 0)
     assert verdicts.killed == 0
+    assert max(r.cpu for p, r in judged(verdicts) if p.part == "hostile") < 2  # of megabytes; a loop takes seconds
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is Linux's")
+def test_code_refuses_no_right_program_and_pays_no_wrong_one():
+    """Every fourth program, and everything hostile; make audit asks them all."""
+    chosen, whole = target("code"), corpus("code")
+    honest = [p for p in whole.pairs if p.part == "pairs"]
+    some = {p.id for p in honest[::4]} | {p.id for p in honest if p.rewrite == "Solution with a method"}
+    asked = replace(whole, pairs=tuple(p for p in whole.pairs if p.part == "hostile" or p.id in some))
+    verdicts = audited(chosen, asked, 15.0)
+    assert chosen.name == "code(seconds=2)"
+    seen = summary(verdicts)
+    assert (seen.rejected, seen.failed, seen.accepted, seen.hostile_accepted, verdicts.killed) == (0, 0, 0, 0, 0)
+    assert {verdicts.replies[p.id].reason for p in asked.pairs if p.category == "endless"} <= {"timeout"}
 
 
 @pytest.mark.parametrize("name", ["math", "wide"])
@@ -296,12 +329,12 @@ def test_every_peer_has_an_adapter_and_an_environment():
 def test_the_committed_audit_speaks_of_the_corpora_as_they_are():
     told = json.loads((ROOT / "benchmarks/results/audit.json").read_text())
     assert {c["name"]: c["digest"] for c in told["corpora"]} == {
-        c: corpus(c).digest for c in ("math", "numbers", "choice", "json")
+        c: corpus(c).digest for c in ("math", "numbers", "choice", "json", "code")
     }
     assert set(PEERS) <= {v["name"] for v in told["verifiers"]} | set(told["absent"])
 
 
 def test_a_verifier_that_no_corpus_fits_is_not_held_against_mathematics() -> None:
-    with pytest.raises(ValueError, match="no corpus for code yet"):
-        target("code")
-    assert target("code", corpus="math").corpus == "math"
+    with pytest.raises(ValueError, match="no corpus for sql yet"):
+        target("sql")
+    assert target("sql", corpus="math").corpus == "math"

@@ -18,6 +18,10 @@ from rlvr.audit.form import KEYBOARD, PI, UNICODE, Form, I, add, div, lit, mul, 
 from rlvr.audit.golds import Gold, decimal, golds
 from rlvr.audit.golds_file import corpus_of
 from rlvr.audit.mutations import differs, mutations
+from rlvr.audit.programs import make, questions
+from rlvr.audit.programs.certify import outcomes, told
+from rlvr.audit.programs.make import question
+from rlvr.audit.programs.problems import PROBLEMS
 from rlvr.audit.rewrites import rewrites
 from rlvr.audit.spelling import SCALARS, BadCertificate, Written, _certified, _no_stop
 
@@ -141,15 +145,22 @@ def test_a_seed_makes_the_same_corpus_again_and_another_seed_another():
     assert corpus("math", 3).digest != corpus("math", 4).digest
 
 
-def test_no_gold_of_mathematics_is_in_both_halves():
+def test_each_half_of_mathematics_has_many_golds():
     honest = [p for p in corpus("math").pairs if p.part == "pairs"]
-    tuned = {p.gold for p in honest if p.half == "tuned"}
-    frozen = {p.gold for p in honest if p.half == "frozen"}
-    assert not tuned & frozen
-    assert min(len(tuned), len(frozen)) > 50
+    assert all(len({p.gold for p in honest if p.half == half}) > 50 for half in ("tuned", "frozen"))
 
 
-@pytest.mark.parametrize("name", ["math", "numbers", "choice", "json"])
+@pytest.mark.parametrize("name", ["math", "numbers", "choice", "json", "code"])
+def test_no_gold_is_in_both_halves(name):
+    golds: dict[str, set[str]] = {"tuned": set(), "frozen": set()}
+    for p in corpus(name).pairs:
+        if p.part == "pairs":
+            golds[p.half].add(p.gold)
+    assert not golds["tuned"] & golds["frozen"]
+    assert min(map(len, golds.values())) >= 8
+
+
+@pytest.mark.parametrize("name", ["math", "numbers", "choice", "json", "code"])
 def test_both_halves_have_right_and_wrong_answers(name):
     honest = [p for p in corpus(name).pairs if p.part == "pairs"]
     for half in ("tuned", "frozen"):
@@ -157,7 +168,7 @@ def test_both_halves_have_right_and_wrong_answers(name):
 
 
 def test_no_pair_of_the_same_gold_is_both_right_and_wrong():
-    for name in ("math", "numbers", "wide", "choice", "json"):
+    for name in ("math", "numbers", "wide", "choice", "json", "code"):
         said: dict[tuple[str, str], set[bool]] = {}
         for p in corpus(name).pairs:
             said.setdefault((p.gold, p.answer), set()).add(p.equal)
@@ -165,7 +176,7 @@ def test_no_pair_of_the_same_gold_is_both_right_and_wrong():
 
 
 def test_an_unknown_corpus_is_refused_with_those_that_there_are():
-    with pytest.raises(ValueError, match="math, numbers, wide, choice, json"):
+    with pytest.raises(ValueError, match="math, numbers, wide, choice, json, code"):
         corpus("physics")
 
 
@@ -185,7 +196,16 @@ def test_the_ladder_reaches_ten_to_the_twelfth_and_is_off_by_exactly_one():
 def test_documents_fit_their_schemas_by_another_library_where_it_is_there():
     jsonschema = pytest.importorskip("jsonschema")
     for asked in documents.questions(0):
-        if asked.category in ("syntax", "block"):
+        if (
+            asked.category in ("syntax", "block", "two_ways", "large")
+            or "NaN" in asked.text
+            or len(asked.text) > 10_000
+        ):
+            continue
+        try:
+            json.loads(asked.text)
+        except ValueError:
+            assert not asked.valid
             continue
         validator = jsonschema.Draft202012Validator(json.loads(asked.schema))
         assert validator.is_valid(json.loads(asked.text)) == asked.valid, asked
@@ -193,11 +213,82 @@ def test_documents_fit_their_schemas_by_another_library_where_it_is_there():
 
 def test_choices_name_their_letter_or_another():
     for asked in letters.questions(0):
-        letter = asked.gold.strip("().")
+        letter = asked.gold.strip(" ().").upper()
         if asked.equal:
             assert letter in asked.text.upper()
         if asked.category == "other_letter":
             assert f"{letter}." not in asked.text
+
+
+def test_every_letter_is_wanted_by_several_problems_and_no_two_golds_are_spelled_alike():
+    wanted = [problem.letter for problem in letters.PROBLEMS]
+    assert {letter: wanted.count(letter) for letter in "ABCDE"} == dict.fromkeys("ABCDE", 4)
+    assert len({problem.gold for problem in letters.PROBLEMS}) == 20
+
+
+@pytest.mark.parametrize(("name", "least"), [("choice", 20), ("json", 80), ("code", 80)])
+def test_each_corpus_has_answers_made_to_hang_or_to_fool(name, least):
+    hostile = [p for p in corpus(name).pairs if p.part == "hostile"]
+    assert len(hostile) >= least
+    assert not any(p.equal for p in hostile)
+    assert max(len(p.answer) for p in hostile) >= 2_900_000
+
+
+# ---- programs --------------------------------------------------------------------------------------------
+def test_programs_do_what_the_corpus_says_of_them():
+    """Every third one is run again, outside every sandbox: right ones on all inputs, wrong ones on the tests'."""
+    heads, programs = questions.data()
+    asked = [(heads[problem], row) for problem, rows in programs.items() for row in rows]
+    wanted = dict(zip(heads, outcomes(question(rows[0], heads[p]) for p, rows in programs.items())))
+    some = [(head, row) for head, row in asked if row["category"] != "endless"][::3]
+    inputs = [None if row["equal"] else head["tests"] for head, row in some]
+    for (head, row), seen in zip(some, outcomes(question(row, head, n) for (head, row), n in zip(some, inputs))):
+        right = wanted[head["problem"]]
+        if row["equal"]:
+            assert seen == right, row
+            assert len(seen) == row["agrees_on"]
+        else:
+            assert seen[row["test"]] != right[row["test"]], row
+            assert right[row["test"]] == row["wanted"]
+
+
+def test_the_gold_of_every_problem_asks_what_its_reference_gives():
+    heads, _ = questions.data()
+    assert {head["form"] for head in heads.values()} == {"calls", "apps", "asserts", "program", "pytest", "script"}
+    assert json.loads(heads["gcd"]["gold"])["outputs"] == [6, 7, 0, 2, 1, 100]
+    assert "assert minmax([3, 1, 2]) == (1, 3)\n" in heads["minmax"]["gold"]
+    assert json.loads(heads["squares"]["gold"])[0] == {"stdin": "3\n1 2 3\n", "stdout": "1\n4\n9\n"}
+    assert "except ValueError:" in heads["withdraw"]["gold"]
+
+
+def test_a_program_that_does_not_end_is_seen_not_to_end_and_one_that_exits_to_end_early():
+    asked = [
+        {"code": code, "name": "f", "inputs": ["(1,)", "(2,)"], "loose": False}
+        for code in (
+            "def f(x):\n    while x == 2: pass\n    return x",
+            "import os\ndef f(x): return x if x == 1 else os._exit(0)",
+            "def f(x) return x",
+            "def f(x): return x == 1",
+        )
+    ]
+    assert list(outcomes(asked)) == [
+        ["int 1", "does not end"], ["int 1", "ends early"], ["does not load: SyntaxError"] * 2,
+        ["bool True", "bool False"],
+    ]  # fmt: skip
+
+
+def test_values_are_told_apart_by_type_and_loosely_as_python_compares():
+    values = [True, 1, 1.0, "1", [1], (1,), {1}, frozenset([1]), {1: 1}, b"1", None]
+    assert len({told(x) for x in values}) == len(values)
+    for a in values:
+        for b in values:
+            assert (told(a, loose=True) == told(b, loose=True)) == (a == b)
+
+
+def test_a_rewrite_that_changes_what_a_program_does_ends_the_making(monkeypatch):
+    spoiled = replace(PROBLEMS[0], others={"by product": "def total(numbers):\n    return 1\n"})
+    with pytest.raises(BadCertificate, match="another way, by product gives int 1"):
+        list(make._of(spoiled, 1))
 
 
 def test_golds_of_a_file_are_asked_about_and_the_rest_is_counted(tmp_path):

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batteries import CHEATS, F_OF_2, HOGS, HONEST, REACH
+from batteries import F_OF_2, HOGS, HONEST, REACH
 
+from rlvr.audit.programs.cheats import CHEATS
 from rlvr.records import Task
 from rlvr.sandbox import LocalSandbox
 from rlvr.verify.code import Code

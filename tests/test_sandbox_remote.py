@@ -9,8 +9,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from batteries import CHEATS, F_OF_2, HONEST
+from batteries import F_OF_2, HONEST
 
+from rlvr.audit.programs.cheats import CHEATS
 from rlvr.records import Task
 from rlvr.sandbox import Call, Job, Limits, Outcome, Result, SandboxUnavailable, Step
 from rlvr.sandbox.remote import Remote, answer_of, job_of, line_of, outcome_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -35,6 +36,11 @@ class Reply:
     cpu: float  # seconds of the asked process and its children; nan where it was killed
     wall: float
 
+    @property
+    def killed(self) -> bool:
+        """Whether the process had to be ended, or ended by itself. Its own "timeout" is an answer like others."""
+        return math.isnan(self.cpu)
+
 
 class Asked:
     """A running verifier. `command` is started as it is; its first line says what it is, as JSON."""
@@ -42,7 +48,7 @@ class Asked:
     def __init__(self, command: Sequence[str], seconds: float):
         self.command, self.seconds = list(command), seconds
         self._process: subprocess.Popen[bytes] | None = None
-        self._unsent = b""
+        self._unsent = bytearray()  # whose front can be taken off without copying the rest
         self._buffer = b""
         self.hello: dict[str, Any] = {}
         self._start()
@@ -65,10 +71,10 @@ class Asked:
                 return
             reply = self._read()
             sent.popleft()
-            if reply.reason in ("timeout", "died"):
+            if reply.killed:
                 self.close()
                 self._start()
-                self._unsent = b"".join(sent)
+                self._unsent = bytearray().join(sent)
             yield reply
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class Asked:
             raise NotAudited(f"{self.command[0]} cannot be started: {error.strerror}") from None
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._unsent = self._buffer = b""
+        self._unsent, self._buffer = bytearray(), b""
         line = self._line(START_SECONDS)
         if line is None:
             self.close()
@@ -128,9 +134,9 @@ class Asked:
             readable, writable, _ = select.select([source], [sink] if self._unsent else [], [], left)
             if writable:
                 try:
-                    self._unsent = self._unsent[os.write(sink, self._unsent[: 1 << 16]) :]
+                    del self._unsent[: os.write(sink, self._unsent[: 1 << 16])]
                 except BrokenPipeError:
-                    self._unsent = b""
+                    self._unsent.clear()
             if readable:
                 piece = os.read(source, 1 << 16)
                 if not piece:

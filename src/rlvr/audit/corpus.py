@@ -20,6 +20,7 @@ from rlvr.audit.exact import same
 from rlvr.audit.form import KEYBOARD, show, value
 from rlvr.audit.golds import NUMBERS, Gold, golds
 from rlvr.audit.mutations import differs, mutations
+from rlvr.audit.programs import questions as programs
 from rlvr.audit.rewrites import rewrites
 from rlvr.audit.spelling import BadCertificate, spellings
 
@@ -31,7 +32,7 @@ class Pair:
     """One question to a verifier."""
 
     id: str
-    corpus: str  # "math", "choice", "json", "golds"
+    corpus: str  # "math", "choice", "json", "code", "golds"
     part: Part
     kind: str  # of gold
     category: str
@@ -181,7 +182,7 @@ def _choice(seed: int) -> Iterator[Made]:
         part: Part = "hostile" if asked.category == "large" else "pairs"
         yield "template", _pair(
             "choice", part, "choice", asked.gold, str(i), asked.category, asked.rewrite, asked.text,
-            asked.equal, True,
+            asked.equal, True, of=asked.problem if part == "pairs" else None,
         )  # fmt: skip
 
 
@@ -191,6 +192,18 @@ def _json(seed: int) -> Iterator[Made]:
             "json", "pairs", "schema", asked.schema, str(i), asked.category, asked.rewrite, asked.text,
             asked.valid, True,
         )  # fmt: skip
+    for i, asked in enumerate(documents.hostile()):
+        yield "construction", _pair(
+            "json", "hostile", "schema", asked.schema, f"h{i}", asked.category, asked.rewrite, asked.text, False, True,
+        )  # fmt: skip
+
+
+def _code(seed: int) -> Iterator[Made]:
+    for i, asked in enumerate(programs.questions()):
+        yield "execution", _pair(
+            "code", asked.part, asked.form, asked.gold, str(i), asked.category, asked.rewrite, asked.text, asked.equal,
+            True,
+        )  # fmt: skip
 
 
 CORPORA: dict[str, Callable[[int], Iterator[Made]]] = {
@@ -199,14 +212,16 @@ CORPORA: dict[str, Callable[[int], Iterator[Made]]] = {
     "wide": _wide,
     "choice": _choice,
     "json": _json,
+    "code": _code,
 }
 
 
 def _pair(
     corpus: str, part: Part, kind: str, gold: str, id: str, category: str, rewrite: str, answer: str, equal: bool,
-    raw: bool = False, decade: int | None = None,
+    raw: bool = False, decade: int | None = None, of: str | None = None,
 ) -> Pair:  # fmt: skip
-    key = gold if part == "pairs" and corpus != "choice" else f"{gold}\0{rewrite}"  # those have too few golds
+    """`of` is the problem whose hash says the half; without it the gold."""
+    key = of or (gold if part == "pairs" else f"{gold}\0{rewrite}")  # of the others there are too few golds
     return Pair(f"{corpus}.{id}", corpus, part, kind, category, rewrite, gold, answer, equal, raw, half_of(key), decade)
 
 

@@ -111,6 +111,7 @@ def corpus_title(corpus: str) -> str:
         "numbers": "Numbers",
         "choice": "Letters of a choice",
         "json": "JSON",
+        "code": "Programs",
     }
     return titles.get(corpus, "Golds of a file")
 

@@ -1,7 +1,7 @@
 """JSON documents that fit a schema, and documents that miss it in one place.
 
 A document is made from its schema, so it fits by construction; a fault is put in by a rule that names the keyword it
-breaks.
+breaks. The hostile ones are made to hang a reader, or to be read in two ways.
 """
 
 from __future__ import annotations
@@ -12,6 +12,21 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 SCHEMAS = 24  # different ones; ours
+# For the hostile ones: everything that costs a checker work. Of a tree, of a list without two equal items, of a choice.
+HOSTILE = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "minimum": 0, "maximum": 1000},
+        "size": {"type": "number", "multipleOf": 0.5, "maximum": 1000},
+        "name": {"type": "string", "maxLength": 8},
+        "tags": {"type": "array", "uniqueItems": True, "maxItems": 4},
+        "tree": {"$ref": "#/$defs/tree"},
+        "one": {"oneOf": [{"type": "array", "items": {"type": "integer"}}, {"const": 1}]},
+    },
+    "required": ["count"],
+    "additionalProperties": False,
+    "$defs": {"tree": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/tree"}, {"type": "boolean"}]}}},
+}
 
 
 class Document(NamedTuple):
@@ -153,3 +168,98 @@ def _broken(schema: str, document: dict[str, Any]) -> Iterator[Document]:
         ("a large exponent", '{"size": 1e999999999}'),
     ):
         yield Document(schema, "syntax", rewrite, text, False)
+
+
+def hostile() -> Iterator[Document]:
+    """None fits HOSTILE, also not for a reader without limits, and each must be refused soon."""
+    told = json.dumps(HOSTILE)
+    for category, made in (("two_ways", _two_ways()), ("numbers", _numbers()), ("large", _large())):
+        for rewrite, text in made:
+            yield Document(told, category, rewrite, text, False)
+
+
+def _two_ways() -> Iterator[tuple[str, str]]:
+    """What one reader takes for a fitting document and another for none; strictly it is no JSON, or it does not fit."""
+    fits = '{"count": 1}'
+    yield "a key twice, the last one fits", '{"count": "x", "count": 1}'
+    yield "a key twice, the first one fits", '{"count": 1, "count": "x"}'
+    yield "a key twice, once escaped", '{"count": "x", "\\u0063ount": 1}'
+    yield "a key twice, deep inside", '{"count": 1, "tree": [{"a": 1, "a": 2}]}'
+    yield "a byte order mark", "\ufeff" + fits
+    yield "a byte order mark in a block", f"```json\n\ufeff{fits}\n```"
+    yield "a zero byte behind", fits + "\x00"
+    yield "a vertical tab before", "\x0b" + fits + "{"
+    yield "a no-break space inside", '{"count":\u00a01}'
+    yield "a key in full width", '{"\uff43ount": 1}'
+    yield "a digit of another script", '{"count": \u0661}'
+    yield "two documents", fits + fits
+    yield "two lines of documents", f"{fits}\n{fits}"
+    yield "a fitting block taken back", f"```json\n{fits}\n```\nNo:\n```json\n[]\n```"
+    yield "a text that holds a document", json.dumps(fits)
+    yield "a raw line end in a text", '{"count": 1, "name": "a\nb"}'
+    yield "a control character in a text", '{"count": 1, "name": "\x07"}'
+    yield "an unknown escape", '{"count": 1, "name": "\\x41"}'
+    yield "half an escape", '{"count": 1, "name": "\\u00"}'
+    yield "Python", "{'count': 1, 'name': None}"
+    yield "JavaScript", "{count: 1}"
+    yield "YAML", "count: 1"
+    yield "a comment in front", "// so\n" + fits
+    yield "a prototype", '{"count": 1, "__proto__": {"x": 1}}'
+    yield "a reference", '{"$ref": "#"}'
+    yield "another schema", '{"$schema": "x", "type": "object", "count": 1}'
+
+
+def _numbers() -> Iterator[tuple[str, str]]:
+    for written in (
+        "NaN", "Infinity", "-Infinity", "nan", "1e401", "-1e400", "1e999999999", "1e-999999999", "01", "+1", ".5", "1.",
+        "0x10", "1_000", "1e", "--1", "1.5", "0.1e", "-1", "1e-1", "true", '"1"', "9" * 5_000 + ".5", "-" + "9" * 5_000,
+        "9" * 3_000_000, "1." + "0" * 50_000 + "1", "0." + "9" * 3_000_000, "1e" + "9" * 1_000_000,
+    ):  # fmt: skip
+        yield f"a count of {written[:12]}, {len(written)} characters", f'{{"count": {written}}}'
+    yield "a size beyond every number", '{"count": 1, "size": 1e401}'
+    yield "a size no multiple", '{"count": 1, "size": 1e-300}'
+    yield "a size no multiple, long", f'{{"count": 1, "size": 0.{"5" * 50_000}}}'
+
+
+def _large() -> Iterator[tuple[str, str]]:
+    """Megabytes, and depths at which a recursive reader falls over."""
+    for n in (100, 1_000, 50_000):
+        yield f"lists, {n} deep", '{"count": 1, "tree": ' + "[" * n + '"x"' + "]" * n + "}"
+        yield f"tables, {n} deep", '{"count": 1, "tree": ' + '{"a":' * n + "1" + "}" * n + "}"
+        yield f"lists, {n} deep, never closed", '{"count": 1, "tree": ' + "[" * n
+    yield "a name of three million letters", f'{{"count": 1, "name": "{"x" * 3_000_000}"}}'
+    yield "a name of 90 000 letters", f'{{"count": 1, "name": "{"x" * 90_000}"}}'
+    yield "a text never closed", '{"count": 1, "name": "' + "x" * 3_000_000
+    yield "escapes without end", '{"count": 1, "name": "' + "\\" * 1_500_000
+    yield "escaped letters", '{"count": 1, "name": "' + "\\u0041" * 15_000 + '"}'
+    yield "20 000 tags", '{"count": 1, "tags": ' + json.dumps(list(range(20_000))) + "}"
+    yield "equal tags of 10 000 items", '{"count": 1, "tags": ' + json.dumps([[0] * 10_000] * 2) + "}"
+    yield "tags that are equal numbers", '{"count": 1, "tags": [1, 1.0]}'
+    yield "8000 keys", "{" + ", ".join(f'"k{i}": 1' for i in range(8_000)) + "}"
+    yield "the same key 9000 times", "{" + ", ".join(['"count": 1'] * 9_000) + "}"
+    yield "a bush for anyOf", '{"count": 1, "tree": ' + json.dumps(_bush(5)) + "}"
+    yield "a list for oneOf", '{"count": 1, "one": ' + json.dumps([0] * 20_000 + ["x"]) + "}"
+    for piece in (
+        "[",
+        "{",
+        '"',
+        "[1,",
+        '{"a":',
+        "```json\n",
+        "```json\n{}x\n```\n",
+        " ",
+        "\n",
+        "-",
+        "1",
+        "\ufeff",
+        "\x00",
+    ):
+        yield f"{piece!r}, three million characters", piece * (3_000_000 // len(piece))
+
+
+def _bush(depth: int) -> list[Any]:
+    """A tree whose one fault is its last leaf."""
+    leaf: Any = "x"
+    for _ in range(depth):
+        leaf = [[True] * 3] * 5 + [leaf]
+    return [leaf] * 3

@@ -73,7 +73,7 @@ def audited(
             sink.close()
     replies = {pair.id: known[False, pair.id] for pair in corpus.pairs}
     turned = {pair.id: known[True, pair.id] for swapped, pair in every if swapped}
-    killed = sum(r.reason in ("timeout", "died") for r in (*replies.values(), *turned.values()))
+    killed = sum(r.killed for r in (*replies.values(), *turned.values()))
     return Verdicts(chosen.name, chosen.wrap, asked.hello, corpus, replies, turned, killed, step)
 
 

@@ -42,8 +42,9 @@ class Summary:
 
 
 def in_contract(pair: Pair) -> bool:
-    """Whether the answer stands where the verifier looks for it; of choices and documents the whole text does."""
-    return not pair.raw or pair.corpus in ("choice", "json")
+    """Whether the answer stands where the verifier looks for it; of choices, documents and
+    programs the whole text does."""
+    return not pair.raw or pair.corpus in ("choice", "json", "code")
 
 
 def judged(verdicts: Verdicts) -> list[Judged]:

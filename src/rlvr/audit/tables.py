@@ -60,7 +60,7 @@ def _glance(audits: Sequence[Verdicts]) -> Table:
         whole, halves = summary(v), [summary(v, half) for half in ("tuned", "frozen")]
         rows.append(
             (
-                v.name, f"`{v.wrap}`", percent(whole.false_reject), *(percent(h.false_reject) for h in halves),
+                v.name, code(v.wrap, 80), percent(whole.false_reject), *(percent(h.false_reject) for h in halves),
                 _share(whole.failed, whole.rejected + whole.failed), _of(whole.accepted, whole.different),
                 *(_of(h.accepted, h.different) for h in halves),
                 _of(whole.ladder_accepted, whole.ladder), _of(whole.hostile_accepted, whole.hostile), str(v.killed),
@@ -229,10 +229,10 @@ def _t7(audits: Sequence[Verdicts]) -> Table:
     return Table("T7", "The worst pairs", note, ("rewrite", "gold", "answer", "truth", "wrong on it"), tuple(rows))
 
 
-def code(text: str) -> str:
-    """A text as one short line in code marks."""
+def code(text: str, most: int = 60) -> str:
+    """A text as one line of at most so many characters, in code marks."""
     shown = repr(text)[1:-1].replace("\\\\", "\\").replace("`", "'")
-    return f"`{shown[:60]}{'…' if len(shown) > 60 else ''}`"
+    return f"`{shown[:most]}{'…' if len(shown) > most else ''}`"
 
 
 def _t8(audits: Sequence[Verdicts]) -> Table:

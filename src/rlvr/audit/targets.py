@@ -51,8 +51,11 @@ PEERS = {
 _OURS = {
     "math": (BOX, "math"), "last_box": (BOX, "math"), "hash_marker": ("#### {}", "math"), "numeric": (BARE, "numbers"),
     "choice": (BARE, "choice"), "json_schema": (BARE, "json"),
+    "code": ("```python\n{}\n```", "code"),
 }  # fmt: skip
-_WITHOUT = {"code", "instructions", "llm_judge", "rubric", "sql"}
+# how a bare name is asked: an endless loop must end before the asker kills the whole verifier
+_SPELLED = {"code": "code(seconds=2)"}
+_WITHOUT = {"instructions", "llm_judge", "rubric", "sql"}
 
 
 def target(name: str, wrap: str | None = None, corpus: str | None = None, python: str | None = None) -> Target:
@@ -68,6 +71,7 @@ def target(name: str, wrap: str | None = None, corpus: str | None = None, python
         interpreter = python or (str(made) if made.is_file() else sys.executable)
         asked = (interpreter, str(Path(__file__).with_name("peer.py")), name)
         return Target(name, asked, wrap or peer.wrap, peer.gold, corpus or "math")
+    name = _SPELLED.get(name, name)
     if corpus is None and name.partition("(")[0].strip() in _WITHOUT:
         raise ValueError(
             f"there is no corpus for {name} yet: its answers are neither mathematics nor choices nor JSON; give a "

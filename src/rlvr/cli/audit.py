@@ -17,7 +17,7 @@ def audit(
         list[str], typer.Argument(metavar="VERIFIER...", help="A spec, path.py:function, or a known peer.")
     ],
     corpus: Annotated[
-        str | None, typer.Option(metavar="NAME", help="math, wide, numbers, choice or json; default by verifier.")
+        str | None, typer.Option(metavar="NAME", help="math, wide, numbers, choice, json or code; default by verifier.")
     ] = None,
     golds: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Audit on these golds: a line each, or JSON lines with answer.")
@@ -50,6 +50,7 @@ def audit(
       rlvr audit math
       rlvr audit "numeric(relative=1e-4)" --fail-on ladder
       rlvr audit reward.py:f --wrap "Answer: {}" --out audit
+      rlvr audit reward.py:f --corpus code
       rlvr audit math --golds my_tasks.jsonl
       rlvr audit math math-verify mathruler --out audit     (make audit-peers first)
 
@@ -64,7 +65,7 @@ def audit(
     from rlvr.audit.fail_on import limits
     from rlvr.audit.golds_file import corpus_of
     from rlvr.audit.run import audited, questions
-    from rlvr.audit.tables import tables
+    from rlvr.audit.tables import code, tables
     from rlvr.audit.targets import target
     from rlvr.report.progress import counting
 
@@ -95,7 +96,7 @@ def audit(
         show.as_json(as_json(audits, command))
     else:
         for v in audits:
-            typer.echo(f"{v.name}  on {v.corpus.name}, {len(v.corpus.pairs)} pairs, asked as {v.wrap}")
+            typer.echo(f"{v.name}  on {v.corpus.name}, {len(v.corpus.pairs)} pairs, asked as {code(v.wrap, 80)}")
             first = tables([v])[0]
             typer.echo(show.table(list(zip(first.columns[2:], first.rows[0][2:]))))
             worst = next((t for t in tables([v]) if t.key == "T7"), None)

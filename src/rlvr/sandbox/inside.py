@@ -158,7 +158,7 @@ def _answer(module: types.ModuleType, channel: Channel) -> None:
     def handle(question: list[Any]) -> dict[str, Any]:
         operation, thing, *rest = question
         if operation == "get":
-            value = getattr(things[thing], rest[0])
+            value = getattr(things[thing], rest[0]) if thing else _function(module, rest[0])
             if isinstance(value, types.ModuleType):
                 return {"module": value.__name__}
             return {"ok": tree(value)}
