@@ -118,6 +118,33 @@ class Renderer:
         texts = [prompt] if isinstance(prompt, str) else [m.get("content") for m in prompt if isinstance(m, Mapping)]
         return max((len(text) // self._longest for text in texts if isinstance(text, str)), default=0)
 
+    def around(self, prompt: Prompt, template: str) -> tuple[list[int], list[int]]:
+        """Ids before and behind a slot in a prompt: `template` holds {slot} and {prompt}, the whole prompt or, in a
+        conversation, the words of its last message. What is put between them is encoded by itself."""
+        mark = next(f"QZ{n}SZQ" for n in itertools.count() if f"QZ{n}SZQ" not in repr(prompt))
+        fill = lambda text: template.replace("{slot}", mark).replace("{prompt}", text)  # noqa: E731
+        if not self.as_chat:
+            if not isinstance(prompt, str):
+                raise TemplateError("a prompt of chat messages needs a chat template; write the prompt as text")
+            head, tail = fill(prompt).split(mark)
+            plain, full = self._plain(prompt), self.prompt(prompt)
+            lead = full[: len(full) - len(plain)] if full[len(full) - len(plain) :] == plain else []
+            return [*lead, *self._plain(head)], self._plain(tail)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [dict(m) for m in prompt]
+        if not messages or not isinstance(messages[-1].get("content"), str):
+            raise TemplateError("a slot is put into the last message of a prompt, which has to be text")
+        messages[-1]["content"] = fill(messages[-1]["content"])
+        ids = self.prompt(tuple(messages))
+        text, spans = self.spans(ids)
+        if text.count(mark) != 1:
+            raise TemplateError("the chat template does not show the last message as it is, so nothing can be put in")
+        start = text.index(mark)
+        end = start + len(mark)
+        first = next(n for n, (_, e) in enumerate(spans) if e > start)
+        last = next((n for n, (b, e) in enumerate(spans) if b >= end and n > first), len(ids))
+        before, behind = text[spans[first][0] : start], text[end : spans[last - 1][1]]  # tokens across the border
+        return [*ids[:first], *self._plain(before)], [*self._plain(behind), *ids[last:]]
+
     def response(self, text: str) -> list[int]:
         """Ids of a response that nobody sampled (a demonstration), with the token that ends the turn.
 

@@ -217,7 +217,8 @@ class TorchEngine:
                     (away,) = view.models & self.served.keys()
                     raise Unsupported(
                         f"{placed.paper} wants {', '.join(view.gives)} of the {away}, and a server tells the "
-                        f"log-probs of the tokens alone; load the {away} here, without {away}.url"
+                        f"log-probs of tokens, and of the likeliest where a paper names how many (as verpo's k = 64); "
+                        f"or load the {away} here, without {away}.url"
                     )
             if getattr(placed.piece, "refresh", 0) and "reference" in running.models:
                 self._own_weights("reference", f"{placed.paper}(refresh = {placed.piece.refresh})")
