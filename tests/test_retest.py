@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -483,18 +485,33 @@ def test_a_run_that_its_steps_end_before_its_budget_has_failed(checkout: Path) -
     assert all("at 200 of 201 sampled tokens" in run.told["why"] for run in kept(checkout).values())
 
 
-def test_what_another_process_makes_is_left_to_it(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_another_process_makes_is_left_to_it_and_waited_for(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two queues at once make every run once. A run that somebody holds and never makes is made when it is let go."""
     from rlvr.retest import book
 
+    monkeypatch.setattr(queue, "AGAIN", 0.1)
     found = book.load(Home(checkout), "toy", {})
     folder = checkout / "runs" / "retest" / mark_of(found.recipe(found.to_do()[0]))
     folder.mkdir(parents=True)
-    with claimed(folder):
+    let_go = threading.Timer(1.0, lambda: held.close())
+    with ExitStack() as held:
+        held.enter_context(claimed(folder))
+        let_go.start()
+        other = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=checkout, stdout=subprocess.PIPE, text=True)
         assert called("toy") == 0
-    assert "1 run(s) are being made by another process" in capsys.readouterr().out
-    assert len(kept(checkout)) == 8
-    assert called("toy") == 0
+        said = other.communicate(timeout=60)[0] + capsys.readouterr().out
+    assert "another process makes some of the runs" in said
     assert len(kept(checkout)) == 27
+    assert result(checkout)["result"]["verdict"] == "shown"
+    assert len(result(checkout)["runs"]) == 27
+
+
+PROGRAM = (  # rlvr retest toy, with the stub
+    "import sys; from rlvr.retest import child, queue; from rlvr.cli import main; queue.AGAIN = 0.1; "
+    f"child.command = lambda folder: [sys.executable, '-S', {str(STUB)!r}, str(folder)]; main(['retest', 'toy'])"
+)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
@@ -503,11 +520,7 @@ def test_a_queue_that_is_ended_goes_on(checkout: Path, number: signal.Signals) -
     slow = checkout / "runs" / "retest" / "slow"
     slow.parent.mkdir(parents=True)
     slow.write_text("0.3")
-    program = (
-        "import sys; from pathlib import Path; from rlvr.retest import child; from rlvr.cli import main; "
-        f"child.command = lambda folder: [sys.executable, '-S', {str(STUB)!r}, str(folder)]; main(['retest', 'toy'])"
-    )
-    ended = subprocess.Popen([sys.executable, "-c", program], cwd=checkout, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=checkout, stdout=subprocess.PIPE, text=True)
     assert ended.stdout is not None
     for _ in range(3):
         ended.stdout.readline()

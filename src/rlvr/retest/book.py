@@ -63,6 +63,8 @@ class Book:
     # ---- reading and writing ---------------------------------------------------------------------------
     def save(self, result: Mapping[str, Any]) -> None:
         self.home.results.mkdir(parents=True, exist_ok=True)
+        noted, _ = read_json(self.home.results / f"{self.name}.json")
+        self.marks = {**noted.get("runs", {}), **self.marks}  # what another process has noted since
         told = {"experiment": self.name, **self.facts, "runs": self.marks, "result": result}
         write_text(self.home.results / f"{self.name}.json", json.dumps(told, indent=1, ensure_ascii=False) + "\n")
 

@@ -20,9 +20,10 @@ from rlvr.retest.book import Book, Slot
 from rlvr.retest.child import Child, start
 from rlvr.retest.home import refuse_uncommitted
 from rlvr.retest.outcome import look, result
-from rlvr.retest.record import Record
+from rlvr.retest.record import Record, read_one
 
 PAUSE = 0.1  # seconds between looks at the children
+AGAIN = 5.0  # seconds between looks at a run that another process makes
 COLUMNS = 80
 
 
@@ -37,14 +38,15 @@ class Sitting:
     written: Callable[[], None] = lambda: None  # called when a run has been kept
     running: dict[str, tuple[Child, Book, Slot]] = field(default_factory=dict)  # by mark
     failed: set[str] = field(default_factory=set)  # marks, made again at the next call
-    elsewhere: set[str] = field(default_factory=set)  # marks that another process makes
+    elsewhere: dict[str, float] = field(default_factory=dict)  # marks that another process makes -> when to look again
+    waits: bool = False  # whether there would be more to do, if another process were done
     told: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self) -> None:
         """Until nothing is left to do now. Raises KeyboardInterrupt when it was stopped; children end first."""
         with _interruptible():
             try:
-                while self._fill() or self.running:
+                while self._fill() or self.running or self.waits:
                     time.sleep(PAUSE)
                     self._reap()
             finally:
@@ -63,7 +65,9 @@ class Sitting:
             try:
                 child = start(book.home, mark, book.recipe(slot), f"{book.name}, {slot.arm}", tries)
             except FolderBusy:
-                self.elsewhere.add(mark)
+                if not self.elsewhere:
+                    self.say("another process makes some of the runs; they are left to it")
+                self.elsewhere[mark] = time.monotonic() + AGAIN
                 continue
             self.running[mark] = (child, book, slot)
             started = True
@@ -71,6 +75,7 @@ class Sitting:
 
     def _next(self) -> tuple[Book, Slot, str] | None:
         """The first slot of the first book that wants a run. Slots that a kept run fills are filled on the way."""
+        self.waits = False
         for book in self.books:
             self._tell(book)
             filled = True
@@ -78,9 +83,15 @@ class Sitting:
                 filled = False
                 for slot in book.to_do(self.seeds):
                     mark = book.marks.get(str(slot)) or mark_of(book.recipe(slot))
-                    if mark in self.running or mark in self.elsewhere or mark in self.failed:
+                    if mark in self.running or mark in self.failed:
                         continue
-                    record = book.records.get(mark)
+                    if self.elsewhere.get(mark, 0.0) > time.monotonic():
+                        self.waits = True
+                        continue
+                    if (record := _newest(book, mark)) is not None and book.final(slot):
+                        self._note(book, slot, record)  # made by another process since this one has looked
+                        filled = True
+                        break
                     if record is not None and str(slot) not in book.marks:  # another experiment's, or a filled place
                         self._note(book, slot, record)
                         filled = True
@@ -150,8 +161,17 @@ class Sitting:
     def _close(self) -> None:
         if self.failed:
             self.say(f"{len(self.failed)} run(s) failed; the same command tries again")
-        if self.elsewhere:
-            self.say(f"{len(self.elsewhere)} run(s) are being made by another process; call again when it is done")
+
+
+def _newest(book: Book, mark: str) -> Record | None:
+    """The kept run of a mark, read again where another process may have made it."""
+    known = book.records.get(mark)
+    if known is not None and known.finished:
+        return known
+    found = read_one(book.home.records, mark)
+    if found is not None:
+        book.records[mark] = found
+    return found
 
 
 def verdict_lines(book: Book) -> Iterator[str]:

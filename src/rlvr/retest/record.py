@@ -74,13 +74,17 @@ WHEN = {"start": "before", "eval": "after"}
 
 def read(folder: Path) -> dict[str, Record]:
     """Every kept run by its mark."""
-    found = {}
-    for file in sorted(folder.glob("*.json")):
-        told, fault = read_json(file)
-        if fault:
-            raise ValueError(f"{file}: {fault}; delete it, and the run is made again")
-        found[file.stem] = Record(file.stem, told)
-    return found
+    marks = sorted(file.stem for file in folder.glob("*.json"))
+    return {mark: record for mark in marks if (record := read_one(folder, mark)) is not None}
+
+
+def read_one(folder: Path, mark: str) -> Record | None:
+    """A kept run; None where there is none."""
+    file = folder / f"{mark}.json"
+    told, fault = read_json(file)
+    if fault:
+        raise ValueError(f"{file}: {fault}; delete it, and the run is made again")
+    return Record(mark, told) if told else None
 
 
 def write(folder: Path, record: Record) -> None:
