@@ -17,7 +17,7 @@ from rlvr.audit.document import as_json, as_markdown
 from rlvr.audit.fail_on import limits
 from rlvr.audit.page import page
 from rlvr.audit.run import Verdicts, audited
-from rlvr.audit.summary import Summary, judged, summary
+from rlvr.audit.summary import Summary, summary
 from rlvr.audit.tables import tables
 from rlvr.audit.targets import PEERS, target
 from rlvr.cli import main
@@ -267,7 +267,6 @@ def test_ours_refuse_nothing_right_and_accept_nothing_wrong(name):
     seen = summary(verdicts)
     assert (seen.rejected, seen.failed, seen.accepted, seen.ladder_accepted, seen.hostile_accepted) == (0, 0, 0, 0, 0)
     assert verdicts.killed == 0
-    assert max(r.cpu for p, r in judged(verdicts) if p.part == "hostile") < 2  # of megabytes; a loop takes seconds
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the sandbox is Linux's")
