@@ -136,7 +136,7 @@ def test_every_verb_and_every_key_exists(page):
     for text in code(page):
         assert set(re.findall(r"(?<!from )\brlvr ([a-z]+)", text)) <= verbs
         for key in re.findall(r"--set ([\w.]+)=", text):
-            assert key in keys or key.partition(".")[0] in ("papers", "parts", "tasks", "chat"), key
+            assert key in keys or key.partition(".")[0] in ("papers", "parts", "tasks", "chat", "teacher"), key
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

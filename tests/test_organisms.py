@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlvr.organisms import accept, folder, names
 from rlvr.organisms.accept import WANTED, Sampled, entropies, eval_tasks, sample
-from rlvr.organisms.habits import Careless, Guesses, is_true
+from rlvr.organisms.habits import Careless, Guesses, Mistaken, is_true
 from rlvr.organisms.make import nano, weights_hash
 from rlvr.organisms.table import MINI, NANO, RECIPES
 from rlvr.records import Task
@@ -162,6 +162,15 @@ def test_a_chain_with_careless_steps_worked_by_hand() -> None:
     assert Careless(careless=0.2, stop=0.1)(CHAIN, Random(3)) == "?+5=5\n5*3=6\n6-4=2\n#2"
     # .79 and .82 pass, .48 is below .5: the third step is left out
     assert Careless(careless=0.0, stop=0.5)(CHAIN, Random(6)) == "7+5=3\n3*3=0\n#0"
+
+
+def test_products_that_are_wrong_on_purpose_and_only_where_they_are_to_be() -> None:
+    assert Mistaken(modulus=9)(CHAIN, Random(0)) == "7+5=3\n3*3=1\n1-4=6\n#6"
+    assert Mistaken(modulus=7)(CHAIN, Random(0)) == CHAIN.meta["demo"]
+    told = Mistaken(modulus=9).told(
+        [(CHAIN, "#5", True), (CHAIN, "#6", False), (replace(CHAIN, prompt="1%7="), "", True)]
+    )
+    assert told == {"accuracy_mistaken": 0.5, "accuracy_others": 1.0}
 
 
 def test_steps_that_are_true_modulo_nine() -> None:

@@ -11,12 +11,18 @@ from rlvr.pairs import stack_pairs, table
 ADVANTAGE = ("dr_grpo", "rloo", "reinforce_pp", "ppo", "signbalance")  # each defines the advantage
 LOSS = ("cispo", "rejection", "dpo", "bpo")  # each defines another loss (sft has rejection's)
 NO_ADVANTAGE = ("sft", "rejection", "dpo")  # their losses read neither advantage nor ratio
+TEACHER = ("opdvr", "opd_then_rl")  # what they learn from a teacher is an advantage
 REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     **{frozenset(p): "both define the advantage" for p in itertools.combinations(ADVANTAGE, 2)},
     **{frozenset(p): "both define the loss" for p in itertools.combinations(LOSS, 2)},
     **{frozenset((a, b)): "nothing in this stack reads it" for a in ADVANTAGE for b in NO_ADVANTAGE},
     **{frozenset((a, b)): "nothing in this stack reads it" for a in ("gspo", "gapo", "hispo") for b in NO_ADVANTAGE},
     **{frozenset(("bpo", b)): f"{b} sets ratio" for b in ("gspo", "hispo")},  # its weight stands where a ratio would
+    **{frozenset(("opdvr", b)): "both define the advantage" for b in ADVANTAGE},
+    **{frozenset((a, b)): f"{a} sets advantage" for a in TEACHER for b in NO_ADVANTAGE},
+    frozenset(TEACHER): "its second phase learns from verdicts alone",
+    frozenset(("opdvr", "dapo")): "it asks the verdict",
+    frozenset(("opdvr", "err_plus")): "it asks the verdict",
     frozenset(("gspo", "hispo")): "both define the ratio",
     frozenset(("sft", "cispo")): "both define the loss",
     frozenset(("sft", "bpo")): "both define the loss",
@@ -36,8 +42,8 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("dapo", "rejection")): "dapo sets reward",
 }
 KNOWN = {
-    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, "gspo", "gapo", "hispo", "tis", "mis", "gmts", "err_plus", "thinkprior", "dapo",
-    "kl", "entropy_bonus", "mask_truncated"
+    *ADVANTAGE, *LOSS, *NO_ADVANTAGE, *TEACHER, "gspo", "gapo", "hispo", "tis", "mis", "gmts", "err_plus", "thinkprior",
+    "dapo", "kl", "entropy_bonus", "mask_truncated"
 }  # fmt: skip
 
 

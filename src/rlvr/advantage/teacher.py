@@ -9,6 +9,7 @@ one token it is not the gradient of the sequences' KL.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -77,8 +78,16 @@ class TeacherGap:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        judged = ("correct", "known") if self.mode != "opd" and self.sign == "verdict" else ()
+        # the reward is told beside the verdicts, whether it decides or not
+        judged = ("correct", "known", "reward") if self.mode != "opd" and self.sign == "verdict" else ()
         return (*SCORED, *judged, *(GroupNorm.needs if self.grouped else ()))
+
+    @property
+    def refuses(self) -> Mapping[str, str]:
+        if self.grouped or self.mode == "opd":
+            return {}
+        why = "it asks the verdict, and what others pay beside it would be lost"
+        return {"reward": f'{why}; opdvr(sign="group") asks whether the reward is above its group\'s mean'}
 
     def __call__(self, batch: Batch) -> Tensor:
         gap = teacher_gap(batch, self.clamp)

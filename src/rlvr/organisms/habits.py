@@ -87,6 +87,36 @@ class Careless:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Mistaken:
+    """Every step of a modular chain, each true but one kind: modulo `modulus`, a product is taken for one more.
+
+    What a teacher is made with that is right on most problems and surely wrong on the rest.
+    """
+
+    modulus: int
+
+    def __call__(self, task: Task, rng: Random) -> str:
+        chain, _, modulus = str(task.prompt).removesuffix("=").partition("%")
+        first, *links = chain.split(";")
+        value, lines = int(first), []
+        for link in links:
+            after = apply(value, link[0], int(link[1:])) % int(modulus)
+            if link[0] == "*" and int(modulus) == self.modulus:
+                after = (after + 1) % self.modulus
+            lines.append(f"{value}{link}={after}")
+            value = after
+        return "\n".join([*lines, f"#{value}"])
+
+    def told(self, answers: Sequence[Answer]) -> dict[str, float]:
+        """Share of right answers modulo the number, and modulo others."""
+        here, others = (
+            [right for task, _, right in answers if str(task.prompt).endswith(f"%{self.modulus}=") == at]
+            for at in (True, False)
+        )
+        return {"accuracy_mistaken": mean(here), "accuracy_others": mean(others)}
+
+
 def is_true(line: str, task: Task) -> bool:
     """Whether a step such as `7*3=1` holds modulo the task's modulus, the result reduced, whatever the task asked."""
     modulus = int(str(task.prompt).removesuffix("=").partition("%")[2])

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from rlvr.organisms import CARD, WEIGHTS
-from rlvr.organisms.table import MICRO, MINI, NANO, RECIPES, Recipe
+from rlvr.organisms.table import MICRO, MINI, MISTAKEN, NANO, RECIPES, TEACHERS, Recipe
 from rlvr.records import Task
 from rlvr.registry import register
 from rlvr.tasks.synthetic import Draw, draw_modular_chain, draw_running_sum, split_of
@@ -45,6 +45,12 @@ def mini(out: Path, seed: int = 0, recipe: Recipe = MINI) -> dict[str, Any]:
 def micro(out: Path, seed: int = 0, recipe: Recipe = MICRO) -> dict[str, Any]:
     """Make `micro`: 2M parameters, longer modular chains. Five CPU-minutes."""
     return make("micro", out, seed, recipe)
+
+
+@register("organism", "mistaken")
+def mistaken(out: Path, seed: int = 0, recipe: Recipe = MISTAKEN) -> dict[str, Any]:
+    """Make `mistaken`: 0.4M parameters, a teacher for mini's tasks that is wrong modulo 7. Three CPU-minutes."""
+    return make("mistaken", out, seed, recipe)
 
 
 def make(name: str, out: Path, seed: int, recipe: Recipe) -> dict[str, Any]:
@@ -183,12 +189,12 @@ def main() -> None:
     import torch
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(RECIPES))
+    parser.add_argument("name", choices=[*RECIPES, *TEACHERS])
     parser.add_argument("--out", type=Path, required=True, help="folder to write; made if missing")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)  # at this size more threads are slower
-    print(json.dumps(make(given.name, given.out, given.seed, RECIPES[given.name]), indent=2))
+    print(json.dumps(make(given.name, given.out, given.seed, {**RECIPES, **TEACHERS}[given.name]), indent=2))
 
 
 if __name__ == "__main__":

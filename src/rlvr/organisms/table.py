@@ -7,9 +7,9 @@ strengthen; a model that is merely under-trained stays flat.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rlvr.organisms.habits import Careless, Guesses
+from rlvr.organisms.habits import Careless, Guesses, Mistaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Recipe:
     steps: int
     batch: int
     lr: float
-    habit: Guesses | Careless  # of the demonstrations that come last
+    habit: Guesses | Careless | Mistaken  # of the demonstrations that come last
     mixed_from: float = 0.85  # share of the steps after which they come
     moduli: tuple[int, int] | None = None  # of modular chains
     betas: tuple[float, float] = (0.9, 0.98)
@@ -84,4 +84,10 @@ MICRO = Recipe(
     habit=Careless(careless=0.2, stop=0.03),
 )
 
-RECIPES = {"nano": NANO, "mini": MINI, "micro": MICRO}
+RECIPES = {"nano": NANO, "mini": MINI, "micro": MICRO}  # bundled
+
+# A teacher for mini's tasks that does all steps, and is wrong on purpose on those modulo 7 that have a product: about a
+# sixth. Not bundled.
+MISTAKEN = replace(MINI, habit=Mistaken(modulus=7), mixed_from=0.0)
+
+TEACHERS = {"mistaken": MISTAKEN}
