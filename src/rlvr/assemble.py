@@ -222,11 +222,11 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
     return replace(loaded, model=model)
 
 
-def check_models(recipe: Recipe, plan: Plan) -> None:
-    """Raises Unsupported where the plan wants a teacher and the recipe names none, ModelError where it cannot be a
-    whole model. Loads nothing."""
-    living = [p for running in plan.ahead(plan.start()) for p in running.stack]
-    askers = {p.paper for p in living if any(view.model == "teacher" for view in views_of(p.piece))}
+def check_models(recipe: Recipe, plan: Plan, phase: Mapping[str, Any] | None = None) -> None:
+    """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none;
+    ModelError where it cannot be a whole model. Loads nothing."""
+    living = [p for running in plan.ahead(plan.start() if phase is None else phase) for p in running.stack]
+    askers = {p.paper for p in living if any("teacher" in view.models for view in views_of(p.piece))}
     if not askers:
         return
     if recipe.teacher is None:
@@ -269,7 +269,7 @@ def training_of(
     run's reference is that one); None: the policy as it is. `phase`: the state of the plan's phases that a resumed run
     goes on in; models that no phase reads from there on are not loaded."""
     recipe = setup.recipe
-    check_models(recipe, plan)
+    check_models(recipe, plan, phase)
     state = plan.start() if phase is None else phase
     needed = plan.models_ahead(state)
     optim = Optim(

@@ -52,7 +52,7 @@ class Idle:
                 "group_size = 1, and an answer is compared with its own group. Set group_size = 8, or use a method "
                 "without groups, such as reinforce_pp or ppo"
             )
-        if metrics.get("reward/mean") is None:
+        if metrics.get("reward/mean") is None and not metrics.get("rollouts/trained"):
             return (
                 f"the method kept none of the groups ({shares}). Take easier tasks where they are all wrong and harder "
                 "ones where they are all right, raise max_refills or group_size, or drop what keeps only some groups"

@@ -105,7 +105,6 @@ def train(
         fresh(folder)
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
     plan = plan_of(recipe, method, verifier)
-    check_models(recipe, plan)
     asked = _checked(asked_by(recipe, plan, tasks))
     check_judge(recipe.judge, plan, asked.train)
     with ExitStack() as held:
@@ -119,6 +118,7 @@ def train(
             notes += best.damaged(folder)
             for sentence in notes:
                 print(sentence, file=sys.stderr)
+        check_models(recipe, plan, behind.phase)
         learned = policy_in(checkpoint, recipe.lora is not None) if checkpoint else None
         began, adapter = (model, learned) if recipe.lora else (learned or model, None)
         setup = set_up(recipe, plan, model=began, want=frozenset({"entropy"}), asked=asked, adapter=adapter)
