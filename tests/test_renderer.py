@@ -359,3 +359,29 @@ def test_each_token_knows_the_characters_that_it_wrote(renderer: Any, ids: Any) 
         assert text == words
         assert sorted({c for start, end in spans for c in range(start, end)}) == list(range(len(words)))
         assert spans == sorted(spans)
+
+
+# ---- a slot in a prompt ----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["chatml", "llama3", "mistral", "gemma", "glm"])
+def test_around_a_slot_stand_the_ids_of_the_whole_conversation(renderer: Any, name: str) -> None:
+    chat = renderer(name)
+    for template in ("{slot}\n\n{prompt}", "{prompt} ({slot})", "{slot}{prompt}"):
+        before, behind = chat.around("what is 2 + 3 then?", template)
+        slot = chat.response("the answer is 3.")[:-1]
+        whole = template.replace("{slot}", "the answer is 3.").replace("{prompt}", "what is 2 + 3 then?")
+        got, want = (chat.tokenizer.decode(x) for x in ([*before, *slot, *behind], chat.prompt(whole)))
+        assert got == want
+        assert [*before, *slot, *behind][: len(before)] == before
+        asked = (user("hi"), {"role": "assistant", "content": "so"}, user("what is 2 + 3 then?"))
+        before, behind = chat.around(asked, template)
+        long = (*asked[:2], user(whole))
+        assert chat.tokenizer.decode([*before, *slot, *behind]) == chat.tokenizer.decode(chat.prompt(long))
+    hostile = chat.around(HOSTILE, "{slot}\n{prompt}")
+    control = {chat.tokenizer.convert_tokens_to_ids(t) for t in CONTROL}
+    plain = chat.around("4", "{slot}\n{prompt}")
+    assert [[i for i in x if i in control] for x in hostile] == [[i for i in x if i in control] for x in plain]
+
+
+def test_a_slot_wants_words_to_stand_beside(renderer: Any) -> None:
+    with pytest.raises(TemplateError, match="has to be text"):
+        renderer("chatml").around(({"role": "user", "content": None},), "{slot}{prompt}")

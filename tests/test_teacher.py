@@ -248,7 +248,12 @@ class Served:
             logp = self.loaded.model(ids[None]).logits[0].log_softmax(-1)
         told = [None, *logp[torch.arange(len(ids) - 1), ids[1:]].tolist(), -0.25]  # and of the token that it writes
         text = self.loaded.tokenizer.decode(ids) + "1"
-        return {"choices": [{"text": text, "logprobs": {"token_logprobs": told, "tokens": [""] * len(told)}}]}
+        logprobs: dict[str, Any] = {"token_logprobs": told, "tokens": [""] * len(told)}
+        if question.get("return_tokens_as_token_ids"):
+            best = [row.topk(min(question["logprobs"], len(row))) for row in logp]
+            named = [{f"token_id:{i}": x for i, x in zip(b.indices.tolist(), b.values.tolist())} for b in best]
+            logprobs["top_logprobs"] = [None, *named]
+        return {"choices": [{"text": text, "logprobs": logprobs}]}
 
 
 @pytest.fixture
@@ -389,3 +394,54 @@ def test_the_recipes_table_becomes_the_teacher(server: Served) -> None:
     training, _ = started(made, opdvr(grpo()))
     teacher = training.engine.served["teacher"]  # type: ignore[attr-defined]
     assert (teacher.retries, teacher.parallel, teacher.unknown_limit, teacher.model) == (1, 3, 0.25, "mini")
+
+
+# ---- the likeliest tokens, where a paper wants them --------------------------------------------------------
+def evidence_of(teacher: dict[str, Any], k: int) -> Batch:
+    made = recipe(method=f"verpo(by='teacher', k={k})", teacher=teacher)
+    training, _ = started(made)
+    running = training.plan.at(training.plan.start())
+    kept, seen = training.collect(running, 1, Clock())
+    return training.score(pack(kept), running, seen)
+
+
+def test_a_server_that_names_the_whole_vocabulary_tells_what_a_loaded_teacher_does(server: Served) -> None:
+    names = ("evidence/cc", "evidence/cd", "evidence/dd", "evidence/cy", "evidence/blank_logp")
+    far, here = evidence_of(remote(server), 32), evidence_of({"model": "mini"}, 32)
+    assert bool(far["evidence/looked"].all())
+    for name in names:
+        torch.testing.assert_close(far[name], here[name], atol=2e-3, rtol=1e-3)
+    assert {q["logprobs"] for q in server.asked[1:]} == {32}
+    assert len(server.asked[1:]) == 3 * len(far)  # a blank, evidence and another's, of every row
+    few = evidence_of(remote(server), 4)
+    assert float(torch.corrcoef(torch.stack([few["evidence/cy"], here["evidence/cy"]]))[0, 1]) > 0.8
+
+
+def test_rows_on_which_a_server_fails_get_no_evidence(server: Served) -> None:
+    broken = remote(server, retries=0, parallel=1)
+    server.script = lambda i, reply: reply if i != 3 else {"choices": []}
+    made = recipe(method="verpo(by='teacher', k=8)", teacher=broken, unknown_limit=0.5)
+    training, _ = started(made)
+    running = training.plan.at(training.plan.start())
+    kept, seen = training.collect(running, 1, Clock())
+    batch = training.score(pack(kept), running, seen)
+    assert int((~batch["evidence/looked"]).sum()) == 1
+    blind = batch.spread(~batch["evidence/looked"])
+    assert not bool(batch["evidence/cc"][blind].any())
+
+
+def test_a_server_that_names_tokens_by_text_is_told_what_it_has_to_know(server: Served) -> None:
+    def by_text(i: int, reply: dict[str, Any]) -> dict[str, Any]:
+        top = reply["choices"][0]["logprobs"].get("top_logprobs")
+        if top:
+            reply["choices"][0]["logprobs"]["top_logprobs"] = [None, *({"7": -0.1} for _ in top[1:])]
+        return reply
+
+    server.script = by_text
+    with pytest.raises(TeacherBroken, match="return_tokens_as_token_ids, as vLLM does"):
+        evidence_of(remote(server, retries=0), 8)
+
+
+def test_a_paper_that_wants_whole_distributions_cannot_have_them_from_a_server(server: Served) -> None:
+    with pytest.raises(Unsupported, match="verpo's k = 64"):
+        started(recipe(method="verpo(by='teacher')", teacher=remote(server)))

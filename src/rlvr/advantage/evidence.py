@@ -70,7 +70,7 @@ def coarse(views: list[Seen | Told], k: int) -> list[Tensor]:
         assert v.ids is not None
         assert v.logps is not None
         x = torch.full_like(like, -torch.inf)
-        named = v.ids >= 0
+        named = (v.ids >= 0) & (v.ids < like.shape[1])
         row = torch.arange(len(x), device=x.device)[:, None].expand_as(named)[named]
         x[row, v.ids[named]] = v.logps[named].to(x.dtype)
         x.scatter_(1, v.token[:, None], v.logp[:, None].to(x.dtype))

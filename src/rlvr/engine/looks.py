@@ -165,16 +165,24 @@ def _told(engine: TorchEngine, eye: Eye, batch: Batch, rows: Tensor, top: int) -
     assert batch.chains is not None
     teacher, asked = engine.served[eye[0]], rows.nonzero()[:, 0].tolist()
     before = teacher.read
-    told = teacher.logp([batch.chains.row(i).tolist() for i in asked])
+    told = teacher.told([batch.chains.row(i).tolist() for i in asked], top)
     engine.read[eye[0]] = engine.read.get(eye[0], 0) + teacher.read - before
     token = batch.chains.ids[batch.chains.starts[batch.row] + batch.chains.at]
     logp, heard = torch.zeros_like(batch["behavior_logp"]), torch.zeros_like(rows)
+    ids = torch.full((len(logp), top), -1, device=logp.device)
+    logps = torch.zeros(len(logp), top, dtype=logp.dtype, device=logp.device)
     places = batch.chains.at.split(batch.length.tolist())
     for i, row in zip(asked, told):
-        if row is not None:
-            heard[i] = True
-            logp[batch.row == i] = torch.tensor(row, dtype=logp.dtype, device=logp.device)[places[i]]
-    return Told(token, logp), heard
+        if row is None:
+            continue
+        heard[i] = True
+        own = (batch.row == i).nonzero()[:, 0]
+        logp[own] = torch.tensor(row.logp, dtype=logp.dtype, device=logp.device)[places[i]]
+        for n, place in zip(own.tolist(), places[i].tolist()) if top else ():
+            best = sorted(row.top[place].items(), key=lambda named: -named[1])[:top]
+            ids[n, : len(best)] = torch.tensor([id for id, _ in best], dtype=torch.long)
+            logps[n, : len(best)] = torch.tensor([x for _, x in best], dtype=logp.dtype)
+    return (Told(token, logp, ids, logps) if top else Told(token, logp)), heard
 
 
 # ---- other rows ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from rlvr.engine.load import Loaded, ModelError
 from rlvr.server import Server, ServerFailed, ServerRefuses, retried
 
 PROBE = "2+3=5, 2*3=6; and so on: A B C D"  # read once by a server, to see whether it reads ids as the policy does
+BYTES_A_NAME = 64  # ours: of a reply, what one more id and its log-prob take
 BYTES_A_TOKEN = 1024  # ours: of a reply, far above what a token, its log-prob and its place take
+TOKEN_ID = re.compile(r"token_id:(\d{1,9})")
 STEPS = 10  # over which failures are counted, as for verdicts
 
 
@@ -50,6 +53,16 @@ def foreign_ends(policy: frozenset[int], teacher: frozenset[int] | None, mask_en
     return frozenset() if teacher is None else policy - teacher
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a server says of a row: the log-prob of every id after those before it, nan for the first; at each place
+    the likeliest ids with theirs, where they were asked for; and the text that it read."""
+
+    logp: list[float]
+    top: list[dict[int, float]]
+    text: str | None
+
+
 @dataclass
 class ServedTeacher:
     """A teacher behind an address that speaks OpenAI's completions and echoes a prompt with log-probs (vLLM does).
@@ -73,7 +86,7 @@ class ServedTeacher:
         ids = tokenizer.encode(PROBE, add_special_tokens=False)
         wrote = tokenizer.decode(ids)
         try:
-            _, text = self._asked(ids)
+            text = self._asked(ids).text
         except ServerFailed as error:
             raise TeacherBroken(f"the teacher {self.model} at {self.server.url} does not score: {error}") from None
         if text is not None and not text.startswith(wrote):
@@ -85,10 +98,14 @@ class ServedTeacher:
     def logp(self, rows: Sequence[Sequence[int]]) -> list[list[float] | None]:
         """For each row the log-prob of every id after those before it, nan for the first; None where no usable reply
         came. Raises TeacherBroken where that happens too often, or no request can succeed."""
+        return [None if heard is None else heard.logp for heard in self.told(rows, 0)]
 
-        def one(ids: Sequence[int]) -> list[float] | ServerFailed:
+    def told(self, rows: Sequence[Sequence[int]], top: int) -> list[Heard | None]:
+        """The same, with the `top` likeliest ids at each place."""
+
+        def one(ids: Sequence[int]) -> Heard | ServerFailed:
             try:
-                return self._asked(ids)[0]
+                return self._asked(ids, top)
             except ServerFailed as error:
                 return error
 
@@ -105,16 +122,17 @@ class ServedTeacher:
             )
         return [None if isinstance(h, ServerFailed) else h for h in heard]
 
-    def _asked(self, ids: Sequence[int]) -> tuple[list[float], str | None]:
-        """Log-probs and echoed text of one row."""
+    def _asked(self, ids: Sequence[int], top: int = 0) -> Heard:
+        """What it says of one row."""
 
-        def once() -> tuple[list[float], str | None]:
+        def once() -> Heard:
             with self._lock:
                 self.read += len(ids)
             # some servers refuse to write no token at all; what it writes is not looked at
-            question = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "echo": True, "logprobs": 1}
-            reply = self.server.post("completions", question | {"temperature": 0}, BYTES_A_TOKEN * (len(ids) + 64))
-            return _read(reply, len(ids))
+            question = {"model": self.model, "prompt": list(ids), "max_tokens": 1, "echo": True, "temperature": 0}
+            question |= {"logprobs": top, "return_tokens_as_token_ids": True} if top else {"logprobs": 1}
+            limit = BYTES_A_TOKEN * (len(ids) + 64) + BYTES_A_NAME * top * len(ids)
+            return _read(self.server.post("completions", question, limit), len(ids), top)
 
         try:
             return retried(once, self.retries)
@@ -122,8 +140,8 @@ class ServedTeacher:
             raise TeacherBroken(f"the teacher at {error}") from None
 
 
-def _read(reply: bytes, n: int) -> tuple[list[float], str | None]:
-    """The log-probs of n ids in a reply, and its text. Raises ServerFailed for a reply of another form."""
+def _read(reply: bytes, n: int, top: int) -> Heard:
+    """What a reply says of n ids. Raises ServerFailed for a reply of another form."""
     try:
         choice = json.loads(reply)["choices"][0]
         told, text = choice["logprobs"]["token_logprobs"], choice.get("text")
@@ -140,7 +158,31 @@ def _read(reply: bytes, n: int) -> tuple[list[float], str | None]:
     logp = [float(x) for x in numbers]
     if any(math.isnan(x) or x > 1e-3 for x in logp[1:]):
         raise ServerFailed("the server's log-probs are not all log-probs")
-    return logp, text if isinstance(text, str) else None
+    likeliest = _likeliest(choice["logprobs"].get("top_logprobs"), n) if top else []
+    return Heard(logp, likeliest, text if isinstance(text, str) else None)
+
+
+def _likeliest(told: Any, n: int) -> list[dict[int, float]]:
+    """The ids named at each of n places, as in {"token_id:17": -0.3}."""
+    if not isinstance(told, list) or len(told) < n:
+        raise ServerFailed("the server told no likeliest tokens (top_logprobs) of its prompt")
+    out: list[dict[int, float]] = [{}]
+    for named in told[1:n]:
+        if not isinstance(named, dict):
+            raise ServerFailed("the server's likeliest tokens are no table of names and log-probs")
+        ids = {}
+        for name, x in named.items():
+            found = TOKEN_ID.fullmatch(str(name))
+            if found is None:
+                raise ServerFailed(
+                    f"the server names its likeliest tokens by text ({name!r:.20}), and texts are not ids; it has to "
+                    "know return_tokens_as_token_ids, as vLLM does"
+                )
+            if isinstance(x, bool) or not isinstance(x, int | float) or math.isnan(x) or x > 1e-3:
+                raise ServerFailed("the server's log-probs are not all log-probs")
+            ids[int(found[1])] = float(x)
+        out.append(ids)
+    return out
 
 
 def served(chosen: Any, unknown_limit: float) -> ServedTeacher:
