@@ -384,7 +384,7 @@ def test_a_run_that_two_experiments_ask_for_is_made_once_and_told(
     ours, theirs = result(checkout)["runs"], result(checkout, "zoo")["runs"]
     assert {key for key in ours if ours[key] == theirs.get(key)} == {key for key in ours if key.startswith("base")}
     assert "run of toy, base" in capsys.readouterr().out
-    assert "9 of the runs are toy's too" in " ".join((checkout / "docs" / "papers.md").read_text().split())
+    assert "Runs shared with toy (9)." in " ".join((checkout / "docs" / "papers.md").read_text().split())
 
 
 def test_a_precondition_that_does_not_hold_ends_the_experiment(

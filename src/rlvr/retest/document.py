@@ -215,7 +215,8 @@ def _search(b: Book, arm: str, lr: float | None) -> str:
         return ""
     values = [(slot.lr, b.value(slot, b.experiment.search_by)) for slot in b.search(arm)]
     told = ", ".join(f"{rate:g}: {'failed' if math.isnan(x) else format(x, '.4g')}" for rate, x in values)
-    return f"**{lr:g}** ({told})"
+    edge = ", an edge of the search" if lr in (min(b.experiment.lr), max(b.experiment.lr)) else ""
+    return f"**{lr:g}**{edge} ({told})"
 
 
 def _failures(seen: Outcome) -> Iterator[str]:
@@ -257,9 +258,9 @@ def _cost(b: Book, seen: Outcome, books: Mapping[str, Book]) -> str:
     names = [name for name in total if not name.endswith("seconds")]
     counts = ", ".join(f"{total[name]:,.0f} {name.replace('_', ' ')}" for name in names)
     told = f"**Cost.** {len(runs)} runs, {counts}, {minutes:.0f} CPU-minutes. "
-    for other, theirs in books.items():
-        if other != b.name and (both := set(runs) & set(theirs.marks.values())):
-            told += f"{len(both)} of the runs are {other}'s too. "
+    shared = {other: len(set(runs) & set(theirs.marks.values())) for other, theirs in books.items() if other != b.name}
+    if named := ", ".join(f"{other} ({n})" for other, n in shared.items() if n):
+        told += f"Runs shared with {named}. "
     told += f"The rule is of commit {b.facts['commit'] or 'unknown'}; the runs are of {_made(runs)}."
     return told
 
