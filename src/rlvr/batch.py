@@ -237,15 +237,21 @@ class Batch:
             )
         where = self["known"] if where is None else where
         where = where.bool() & self.one_row_an_episode(where.bool())
-        return self._sum_by(self["group"], torch.where(where, x.double(), 0.0))
+        return self.sum_by(self["group"], torch.where(where, x.double(), 0.0))
 
     def episode_sum(self, x: Tensor) -> Tensor:
         """[R] float64: sum of a row stream over all rows of the row's episode. Raises inside a loss, as a group's."""
         if not self.whole:
             raise RuntimeError("an episode's statistic inside a loss: a micro-batch may hold part of an episode")
-        return self._sum_by(self["episode"], x.double())
+        return self.sum_by(self["episode"], x.double())
 
-    def _sum_by(self, key: Tensor, value: Tensor) -> Tensor:
+    def mean_by(self, key: Tensor, x: Tensor, where: Tensor) -> Tensor:
+        """[R] float64: mean of a row stream over the rows of one key [R] that are in `where`, each row once; 0 where
+        there is none. Inside a loss it is for keys that `together` keeps whole."""
+        n = self.sum_by(key, where.double())
+        return self.sum_by(key, torch.where(where, x.double(), 0.0)) / n.clamp(min=1)
+
+    def sum_by(self, key: Tensor, value: Tensor) -> Tensor:
         """[R] sum of a row stream over rows of one key, by id within it: the order of rows cannot enter."""
         order = torch.argsort(self["id"], stable=True)
         order = order[torch.argsort(key[order], stable=True)]
