@@ -14,6 +14,7 @@ from rlvr.batch import Batch, Now
 from rlvr.methods.grpo import grpo
 from rlvr.methods.opdvr import opdvr
 from rlvr.pairs import stack_pairs
+from rlvr.pieces import PieceError
 from rlvr.stacking import StackError, build_method
 from rlvr.testing import Policy, outcome, random_batch, running
 
@@ -108,6 +109,15 @@ def test_a_token_without_a_chance_at_the_teacher_is_clamped() -> None:
     assert TeacherGap("opd", clamp=0.1)(rows([0.5, -0.5, 0.05], right=(True,))).tolist() == pytest.approx(
         [0.1, -0.1, 0.05]
     )
+
+
+@pytest.mark.parametrize("mode", ["gated", "opd", "inverse"])
+def test_a_word_that_is_no_number_is_told_by_row(mode: str) -> None:
+    batch = rows([0.5, 0.1], [0.4, math.nan], right=(True, False))
+    with pytest.raises(
+        PieceError, match=r"nan on rows \[1\]; teacher_logp, which it reads, has nan too"
+    ):
+        running(build_method(f"opdvr(mode='{mode}')")).credit(batch)
 
 
 @pytest.mark.parametrize("mode", ["gated", "opd"])

@@ -91,7 +91,7 @@ class TeacherGap:
 
     def __call__(self, batch: Batch) -> Tensor:
         gap = teacher_gap(batch, self.clamp)
-        earned = self._gated(batch, gap)
+        earned = torch.where(torch.isnan(gap), gap, self._gated(batch, gap))  # a gate must not hide them
         if self.scale == "none":
             return earned
         return earned * batch.spread(GroupNorm(self.std)(batch).abs() + self.floor)
