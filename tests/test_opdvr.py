@@ -114,9 +114,7 @@ def test_a_token_without_a_chance_at_the_teacher_is_clamped() -> None:
 @pytest.mark.parametrize("mode", ["gated", "opd", "inverse"])
 def test_a_word_that_is_no_number_is_told_by_row(mode: str) -> None:
     batch = rows([0.5, 0.1], [0.4, math.nan], right=(True, False))
-    with pytest.raises(
-        PieceError, match=r"nan on rows \[1\]; teacher_logp, which it reads, has nan too"
-    ):
+    with pytest.raises(PieceError, match=r"nan on rows \[1\]; teacher_logp, which it reads, has nan too"):
         running(build_method(f"opdvr(mode='{mode}')")).credit(batch)
 
 
