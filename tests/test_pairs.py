@@ -40,10 +40,19 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("err_plus", "rejection")): "err_plus sets reward",
     frozenset(("dapo", "sft")): "dapo sets reward",  # its overlong part pays nobody
     frozenset(("dapo", "rejection")): "dapo sets reward",
+    **{frozenset(("cliff", b)): "cliff sets annotate" for b in NO_ADVANTAGE},  # nobody would read what the judge said
+    **{frozenset(("flowbalance", b)): "both define the loss" for b in (*LOSS, "sft")},
+    frozenset(("flowbalance", "dr_grpo")): "both define the reduction",
+    **{frozenset(("flowbalance", b)): "is one of tokens, not of rows" for b in ("ppo", "reinforce_pp", "opdvr")},
+    **{frozenset(("flowbalance", b)): "residual is one number a row" for b in ("tis", "mis", "gmts")},
+    **{
+        frozenset(("flowbalance", b)): "nothing in this stack reads it"
+        for b in ("gspo", "gapo", "hispo", "cliff", "opd_then_rl")
+    },
 }
 KNOWN = {
     *ADVANTAGE, *LOSS, *NO_ADVANTAGE, *TEACHER, "gspo", "gapo", "hispo", "tis", "mis", "gmts", "err_plus", "thinkprior",
-    "dapo", "kl", "entropy_bonus", "mask_truncated"
+    "dapo", "cliff", "flowbalance", "kl", "entropy_bonus", "mask_truncated"
 }  # fmt: skip
 
 

@@ -100,6 +100,7 @@ def refuse_dead(stacks: Mapping[tuple[str, ...], Stack], awake: Mapping[tuple[st
                 continue
             raise Contradiction(
                 f"{p.paper}: {type(p.piece).__name__} needs {', '.join(sorted(lack))}, which nothing gives{where}"
+                + _but(lack, stack)
             )
         for p in stack:
             if p.strength != "firm" or id(p) in lives or (p.slot, p.piece) in lives_as:
@@ -111,6 +112,14 @@ def refuse_dead(stacks: Mapping[tuple[str, ...], Stack], awake: Mapping[tuple[st
                 f"it: the loss is "
                 f"{type(loss.piece).__name__} of {loss.paper}. Drop {p.paper}, or use a loss that reads {what}"
             )
+
+
+def _but(lack: set[str], stack: Stack) -> str:
+    """Who would give what is lacking, and does not."""
+    if "row_advantage" not in lack or not stack["advantage"]:
+        return ""
+    (placed,) = stack["advantage"]
+    return f": the advantage of {placed.paper}, {type(placed.piece).__name__}, is one of tokens, not of rows"
 
 
 def refuse_pairs(stack: Stack) -> None:
