@@ -40,6 +40,9 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
     frozenset(("err_plus", "rejection")): "err_plus sets reward",
     frozenset(("dapo", "sft")): "dapo sets reward",  # its overlong part pays nobody
     frozenset(("dapo", "rejection")): "dapo sets reward",
+    **{frozenset(("gar", b)): "it asks the verdict" for b in ("signbalance", "opdvr")},  # its bonus would be lost
+    **{frozenset(("gar", b)): "gar sets derive" for b in ("sft", "rejection")},
+    **{frozenset(("verpo", b)): "verpo sets reshape" for b in (*NO_ADVANTAGE, "flowbalance")},
     **{frozenset(("cliff", b)): "cliff sets annotate" for b in NO_ADVANTAGE},  # nobody would read what the judge said
     **{frozenset(("flowbalance", b)): "both define the loss" for b in (*LOSS, "sft")},
     frozenset(("flowbalance", "dr_grpo")): "both define the reduction",
@@ -52,7 +55,7 @@ REQUIRED_REFUSALS: dict[frozenset[str], str] = {
 }
 KNOWN = {
     *ADVANTAGE, *LOSS, *NO_ADVANTAGE, *TEACHER, "gspo", "gapo", "hispo", "tis", "mis", "gmts", "err_plus", "thinkprior",
-    "dapo", "cliff", "flowbalance", "kl", "entropy_bonus", "mask_truncated"
+    "dapo", "gar", "verpo", "cliff", "flowbalance", "kl", "entropy_bonus", "mask_truncated"
 }  # fmt: skip
 
 
