@@ -14,17 +14,22 @@ from typing import Any
 
 import pytest
 from test_judge_model import Server, server  # noqa: F401
+from test_loop import Digits, training
 
+from rlvr.doctor.examine import examine
 from rlvr.engine.protocol import Request, Sample, Unsupported
 from rlvr.judges.choose import about_judge, askers, bench_of, check_judge
 from rlvr.judges.judge import Bench, FirstMistake, JudgeBroken, JudgeFailed, Noisy, Said
 from rlvr.judges.models import PolicyJudge, ServedJudge
 from rlvr.judges.oracle import Oracle
+from rlvr.loop import Stopped
 from rlvr.method import Method
+from rlvr.methods.cliff import cliff
 from rlvr.methods.grpo import grpo
 from rlvr.recipe import RecipeError, load_recipe
 from rlvr.records import Task
 from rlvr.reward.pays import Pays
+from rlvr.run import dry_run, train
 from rlvr.streams import declare
 from rlvr.tasks.synthetic import choice, countdown, modular_chains, running_sums
 from rlvr.verify.llm_judge import Endpoint
@@ -250,7 +255,7 @@ def test_a_policy_that_cannot_read_words_is_refused_at_the_start() -> None:
     nano = load_model("nano")
     talk: Any = Talk("")
     judge = PolicyJudge(talk, Renderer(nano.tokenizer, nano.stop_ids), nano.stop_ids, 16)
-    with pytest.raises(JudgeBroken, match='the policy cannot be its own judge.*judge = "oracle"'):
+    with pytest.raises(JudgeBroken, match=r'the policy cannot be its own judge.*judge = "oracle"'):
         judge.check([])
 
 
@@ -424,3 +429,37 @@ def test_a_table_makes_a_servers_judge(server: Server, tmp_path: Path) -> None: 
 def test_a_table_with_faults_is_refused_in_words(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(RecipeError, match=re.escape(says)):
         recipe(tmp_path, text)
+
+
+# ---- a run ---------------------------------------------------------------------------------------------------
+def test_a_run_counts_its_judge_and_ends_where_it_fails_too_often(tmp_path: Path) -> None:
+    """Of two steps of one task each the judge answers in the first alone."""
+    judge = Always(None)
+    run = training(tmp_path, cliff(grpo(), outcome=False), prompts_per_step=1, updates_per_batch=1, steps=2)
+    run.bench = Bench(judge, "always", failed_limit=0.4)
+    run.renderer = Spelling()  # type: ignore[assignment]
+    told = run.train_step(1)
+    assert 1 <= told["judge/calls"] == len(judge.asked) <= 4
+    assert told["judge/tokens"] == 10 * len(judge.asked)
+    assert told["judge/failed"] == 0
+    assert told["cliff/judged"] == 1
+    judge.value, run.step = JudgeFailed("it is silent"), 1
+    with pytest.raises(Stopped, match=r"step 2: the judge \(always\) had no answer to 4 of the last 8 questions"):
+        run.run()
+
+
+class Spelling(Digits):
+    def spans(self, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+        return "x" * len(ids), [(i, i + 1) for i in range(len(ids))]
+
+
+def test_without_a_judge_that_knows_the_tasks_a_run_does_not_begin(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n' * 3)
+    sets = [f"tasks={tmp_path / 't.jsonl'}", "verifier=numeric", "method=cliff", "eval.problems=0"]
+    made = load_recipe("quickstart", sets)
+    for ask_for in (lambda: train(made, tmp_path / "run"), lambda: dry_run(made)):
+        with pytest.raises(Unsupported, match="cliff wants a judge, and the recipe names none"):
+            ask_for()
+    assert not (tmp_path / "run").exists()
+    (found,) = [f for f in examine(made, rollouts=False).findings if f.check == "no_judge"]
+    assert found.severity == "wrong"

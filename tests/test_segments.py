@@ -12,6 +12,7 @@ from rlvr.records import Chain, Group, Origin, Rollout, Task
 from rlvr.rollout.segments import Pieces, Wrote, cut, first_tokens
 
 TEXT = "1. Two plus 2.5 is 4.5. Then stop!\n\n```py\nx = 1\n\ny = 2. z\n```\nSo, it is 10,000; done. 7#8"
+CODE = "```py\nx = 1\n\ny = 2. z\n```\n"
 
 
 class Words:
@@ -36,19 +37,19 @@ def pieces(text: str, by: Any) -> list[str]:
         ("paragraph", [TEXT[: TEXT.index("```")], TEXT[TEXT.index("```") :]]),
         (
             "line",
-            ["1. Two plus 2.5 is 4.5. Then stop!\n\n", "```py\nx = 1\n\ny = 2. z\n```\n", TEXT[TEXT.index("So,") :]],
+            ["1. Two plus 2.5 is 4.5. Then stop!\n\n", CODE, TEXT[TEXT.index("So,") :]],
         ),
         (
             "sentence",
             [
-                *("1. Two plus 2.5 is 4.5. ", "Then stop!\n\n", "```py\nx = 1\n\ny = 2. z\n```\n"),
+                *("1. Two plus 2.5 is 4.5. ", "Then stop!\n\n", CODE),
                 *("So, it is 10,000; done. ", "7#8"),
             ],
         ),
         (
             "clause",
             [
-                *("1. Two plus 2.5 is 4.5. ", "Then stop!\n\n", "```py\nx = 1\n\ny = 2. z\n```\n"),
+                *("1. Two plus 2.5 is 4.5. ", "Then stop!\n\n", CODE),
                 *("So, ", "it is 10,000; ", "done. ", "7", "#8"),
             ],
         ),

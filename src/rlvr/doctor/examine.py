@@ -49,7 +49,7 @@ def by_settings(patient: Patient) -> list[Finding]:
 
 def by_tasks(patient: Patient) -> list[Finding]:
     """Also where verifiers use up their time: what is found until then is told."""
-    found = list(columns.swapped(patient))
+    found = [*columns.swapped(patient), *settings.no_judge(patient)]
     try:
         studied = gold.studies(patient)
         found += gold.golds(patient, studied)
@@ -115,7 +115,7 @@ def examine(
     patient = replace(patient, setup=setup)
     found += by_model(patient)
     looked.append("the model")
-    if not rollouts or any(f.check in ("prompt_refused", "prompt_too_long", "no_teacher") for f in found):
+    if not rollouts or any(f.check in ("prompt_refused", "prompt_too_long", "no_teacher", "no_judge") for f in found):
         return examined("rollouts")
     try:
         patient = replace(patient, played=play(setup, plan))

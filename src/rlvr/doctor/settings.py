@@ -12,6 +12,7 @@ from rlvr.doctor.finding import Finding
 from rlvr.doctor.patient import Patient
 from rlvr.engine.load import ModelError
 from rlvr.engine.protocol import Unsupported
+from rlvr.judges.choose import check_judge
 from rlvr.plan import Running
 
 
@@ -40,6 +41,14 @@ def no_teacher(patient: Patient) -> Iterator[Finding]:
         check_models(patient.recipe, patient.plan)
     except (Unsupported, ModelError) as error:
         yield Finding("no_teacher", "wrong", f"{error}.", "Name a teacher, or drop the paper.")
+
+
+def no_judge(patient: Patient) -> Iterator[Finding]:
+    """A method wants a judge, and none is named that knows these tasks."""
+    try:
+        check_judge(patient.recipe.judge, patient.plan, patient.asked.train if patient.asked else ())
+    except Unsupported as error:
+        yield Finding("no_judge", "wrong", f"{error}.", "Name a judge, or drop the paper.")
 
 
 def lonely_group(patient: Patient) -> Iterator[Finding]:
