@@ -445,3 +445,12 @@ def test_a_server_that_names_tokens_by_text_is_told_what_it_has_to_know(server: 
 def test_a_paper_that_wants_whole_distributions_cannot_have_them_from_a_server(server: Served) -> None:
     with pytest.raises(Unsupported, match="verpo's k = 64"):
         started(recipe(method="verpo(by='teacher')", teacher=remote(server)))
+
+
+def test_the_doctor_calls_groups_that_a_teacher_tells_apart_not_silent() -> None:
+    made = recipe(group_size=8, prompts_per_step=8)
+    for method, silent in (("grpo", True), ("opdvr", False), ("opdvr(mode='opd')", False), ("opd_then_rl", False)):
+        asked = made.model_copy(update={"method": method})
+        found = {f.check for f in examine(asked, verifier=lambda answer, gold: 0.0).findings}
+        assert ("silent_groups" in found) == silent
+        assert "first_step" not in found

@@ -22,8 +22,9 @@ def silent_groups(patient: Patient) -> Iterator[Finding]:
     if batch is not None:
         if "advantage" not in batch:  # the method does not compare
             return
-        paid = batch["reward"][batch["known"]]
-        if bool(batch["advantage"].any()) and len(paid.unique()) > 1:
+        taught = "teacher_logp" in batch  # a teacher tells tokens apart where verdicts do not
+        apart = taught or len(batch["reward"][batch["known"]].unique()) > 1
+        if bool(batch["advantage"].any()) and apart:
             return
     rows = patient.played.rows
     if kinds["solved"] == len(groups):
