@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
 
@@ -87,28 +88,40 @@ def with_pairs() -> list[Any]:
     return [replace(t, meta={**t.meta, "chosen": t.meta["demo"], "rejected": "#00"}) for t in made]
 
 
+@contextmanager
+def watched() -> Iterator[Callable[[], Spent]]:
+    """Inside, the methods' own arithmetic is timed, into whatever the given function has made last."""
+    plain = {part: getattr(Running, part) for part in ("credit", "weigh", "loss")}
+
+    def fresh() -> Spent:
+        spent = Spent()
+        Running.credit = spent.timed("credit", plain["credit"])  # type: ignore[method-assign]
+        Running.weigh = spent.timed("weigh", plain["weigh"])  # type: ignore[method-assign]
+        Running.loss = spent.loss(plain["loss"])  # type: ignore[method-assign]
+        return spent
+
+    try:
+        yield fresh
+    finally:
+        for part, function in plain.items():
+            setattr(Running, part, function)
+
+
 def measured(name: str, steps: int) -> dict[str, Any]:
     training = training_of_load(LOAD, tasks=with_pairs(), method=name)
-    plain = {part: getattr(Running, part) for part in ("credit", "weigh", "loss")}
     cases: list[dict[str, float]] = []
-    try:
+    with watched() as fresh:
         for _ in range(steps):
-            spent = Spent()
-            Running.credit = spent.timed("credit", plain["credit"])  # type: ignore[method-assign]
-            Running.weigh = spent.timed("weigh", plain["weigh"])  # type: ignore[method-assign]
-            Running.loss = spent.loss(plain["loss"])  # type: ignore[method-assign]
+            spent = fresh()
             start = time.process_time()
             training.train_step(training.step + 1)
             training.step += 1
             whole = time.process_time() - start - spent.extra
             cases.append({"step": whole, **spent.parts, "share": sum(spent.parts.values()) / whole})
-    finally:
-        for part, function in plain.items():
-            setattr(Running, part, function)
     running = training.plan.at(training.phase)
     late = [f"{v.model}, before every update" for v in running.views(at_update=True)]
     # the sampler's log-probs serve as the old ones, so looking at the policy before the updates costs no pass
-    early = [v.model for v in running.views() if v.model != "policy" or set(v.gives) - {"old_logp", "entropy"}]
+    early = [str(v).partition(" for ")[0] for v in running.views() if set(v.gives) - {"old_logp", "entropy"}]
     trained = [f"{m}, trained" for m in running.trained if m != "policy"]
     warm = cases[1:]
     return {

@@ -398,7 +398,7 @@ def test_the_recipes_table_becomes_the_teacher(server: Served) -> None:
 
 # ---- the likeliest tokens, where a paper wants them --------------------------------------------------------
 def evidence_of(teacher: dict[str, Any], k: int) -> Batch:
-    made = recipe(method=f"verpo(by='teacher', k={k})", teacher=teacher)
+    made = recipe(method=f"verpo(by='teacher', k={k}, silent=True)", teacher=teacher)
     training, _ = started(made)
     running = training.plan.at(training.plan.start())
     kept, seen = training.collect(running, 1, Clock())
@@ -420,7 +420,7 @@ def test_a_server_that_names_the_whole_vocabulary_tells_what_a_loaded_teacher_do
 def test_rows_on_which_a_server_fails_get_no_evidence(server: Served) -> None:
     broken = remote(server, retries=0, parallel=1)
     server.script = lambda i, reply: reply if i != 3 else {"choices": []}
-    made = recipe(method="verpo(by='teacher', k=8)", teacher=broken, unknown_limit=0.5)
+    made = recipe(method="verpo(by='teacher', k=8, silent=True)", teacher=broken, unknown_limit=0.5)
     training, _ = started(made)
     running = training.plan.at(training.plan.start())
     kept, seen = training.collect(running, 1, Clock())

@@ -283,7 +283,7 @@ def test_tokens_that_are_not_named_are_pulled_as_one() -> None:
         pi = log_pi[i].detach().exp().tolist()
         want = -sum(float(full[i, v]) * math.log(pi[v]) for v in named)
         want -= sum(float(full[i, v]) for v in rest) * math.log(sum(pi[v] for v in rest))
-        assert float(loss[i]) == pytest.approx(want, abs=1e-9)
+        assert float(loss[i].detach()) == pytest.approx(want, abs=1e-9)
     (g,) = torch.autograd.grad(loss.sum(), z)
     torch.testing.assert_close(g.sum(1), torch.zeros(N, dtype=F64), rtol=0, atol=1e-12)
 
@@ -508,6 +508,16 @@ def test_four_contexts_are_four_passes_and_the_old_policys_is_one_of_them() -> N
     assert len(counting.tokens) == 4
 
 
+def test_groups_whose_verdicts_are_all_alike_are_not_looked_at_unless_asked_for() -> None:
+    lm, batch = tiny_llama(), evidenced(rows())
+    score = torch.where(batch["group"] == 1, batch["id"] % 2, 1).double()
+    batch = batch.with_({"score": score, "correct": score == 1})
+    done = engine(lm).score(batch, [STANDARD["old_logp"], look(Counterfactuals(), "policy", silent=False)])
+    assert torch.equal(done[LOOKED], (batch["group"] == 1) & (batch.length > 0) & (batch["id"] != 5))
+    (view,) = (v for v in running(verpo(grpo(), silent=True)).views() if v.looked)
+    assert view.where is None
+
+
 def test_another_models_word_is_held_against_the_policy() -> None:
     lm, teacher, batch = tiny_llama(), tiny_llama(seed=1), evidenced(rows())
     e = engine(lm)
@@ -558,7 +568,9 @@ def test_what_it_stacks_with() -> None:
 def test_on_a_model_evidence_credits_tokens_and_changes_the_gradient(mode: str) -> None:
     toy = toy_step("verpo", prompts_per_step=12, **{"papers.verpo.mode": mode})
     told = toy.told
-    assert told["verpo/looked"] == 1
+    scores = [toy.batch["score"][toy.batch["group"] == g] for g in toy.batch["group"].unique()]
+    mixed = sum(len(x) for x in scores if len(x.unique()) > 1)
+    assert told["verpo/looked"] == pytest.approx(mixed / len(toy.batch))
     assert 0.3 < told["verpo/agrees"] < 0.7
     assert 0.02 < told["verpo/accepted"] < 0.5
     assert told["verpo/evidence"] > 0.05

@@ -137,11 +137,21 @@ class Counterfactuals:
         }
 
 
-def look(probe: Counterfactuals, model: str) -> View:
-    """The policy as it is, and `model` under every kind of evidence."""
+@dataclass(frozen=True)
+class Mixed:
+    """[R] bool: rows of groups whose verdicts differ; the others have no advantage to be shaped."""
+
+    needs: ClassVar = ("score", "known", "group", "episode")
+
+    def __call__(self, batch: Batch) -> Tensor:
+        return batch.group_std(batch["score"]) > 0
+
+
+def look(probe: Counterfactuals, model: str, silent: bool = True) -> View:
+    """The policy as it is, and `model` under every kind of evidence. silent: in groups without a difference too."""
     shown: list[tuple[str, Any, str]] = [("blank", Shown("blank"), model), ("evidence", Shown("true"), model)]
     shown += [(f"other/{i}", Shown("other", i), model) for i in range(probe.others)]
-    return View(probe, contexts=(("own", None, "policy"), *shown), looked=LOOKED)
+    return View(probe, contexts=(("own", None, "policy"), *shown), looked=LOOKED, where=None if silent else Mixed())
 
 
 # ---- the controller --------------------------------------------------------------------------------------------------
