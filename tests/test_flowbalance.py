@@ -71,6 +71,14 @@ def row_mean_weight(batch: Batch) -> torch.Tensor:
     return batch.spread(valid / batch.length / valid.sum().clamp(min=1))
 
 
+def test_means_by_key_count_every_row_in_question_once() -> None:
+    batch = Batch.pack(torch.ones(5).long())
+    key, x = torch.tensor([7, 3, 7, 7, 3]), t(1, 2, 4, 100, 8)
+    where = torch.tensor([True, False, True, False, False])
+    assert batch.mean_by(key, x, where).tolist() == [2.5, 0, 2.5, 2.5, 0]
+    assert batch.mean_by(key, x, torch.ones(5, dtype=torch.bool)).tolist() == [35, 5, 35, 35, 5]
+
+
 # ---- energy --------------------------------------------------------------------------------------------------
 def test_the_energy_by_hand() -> None:
     """Gains 1, 9 -> 4, -9 -> -4 and 0.5 over one row of three and one of one: G = 1/3 and .5; the third row, not

@@ -233,7 +233,7 @@ def cliff(
     method: Method,
     up: float = 0.3,
     down: float = 0.5,
-    cut: Cut = "auto",
+    cut: Literal["auto", "paragraph", "line", "sentence", "clause"] = "auto",
     gold: bool = False,
     trust: Literal["judge", "outcome"] | None = None,
     votes: int = 1,

@@ -33,7 +33,7 @@ from rlvr.loss.reduction import RowMean
 from rlvr.loss.regression import SequenceRegression, per_row
 from rlvr.method import Method
 from rlvr.registry import register
-from rlvr.rollout.privileged import CONTEXT, SOURCE, Solutions, Source
+from rlvr.rollout.privileged import CONTEXT, SOURCE, Solutions
 from rlvr.streams import declare
 from rlvr.views import Behind, Look, View
 
@@ -165,7 +165,7 @@ def flowbalance(
     bound: float = 4.0,
     rho: float = 1.0,
     tau: float = 1.0,
-    context: Source = "sibling",
+    context: Literal["sibling", "reference", "sibling_first", "reference_first"] = "sibling",
     template: str | None = None,
     success: float = 0.5,
     no_context: Literal["drop", "keep"] = "drop",
