@@ -35,6 +35,7 @@ from rlvr.reward.alignment import (
     Sketch,
     combined,
     gram,
+    moved,
     unit,
 )
 from rlvr.rollout.anchors import SOLUTIONS, SPAN, TEACHER, Anchors, NoAnswers, evenly
@@ -228,6 +229,18 @@ def test_two_kinds_of_solutions_are_combined() -> None:
     assert combined(real, aux, 0.5, "aux_residual").tolist() == pytest.approx([0.4, 0.8, 0.5, 0.3, none])
     assert combined(real, aux, 0.5, "aux_max").tolist() == pytest.approx([0.3, 0.8, 0.5, 0.3, none])
     assert combined(real, aux, 0.5, "real_only").tolist() == pytest.approx([0.2, 0.8, none, 0.3, none])
+
+
+def test_shuffled_answers_are_held_against_the_next_groups_solution() -> None:
+    assert moved(torch.tensor([0, 1, 2, 3, 5]), torch.tensor([3, 1, 1])).tolist() == [1, 3, 3, 1, 1]
+    lm, batch = tiny_llama(), anchored(rows())
+    piece = Alignment(shuffled=True)
+    done = engine(lm).score(batch, [n for n in piece.needs if isinstance(n, View)])
+    told = piece(done)
+    theirs = {0: [2], 1: [3], 2: [3], 3: [0, 1]}  # rows of the side, by the answer's group
+    for i in Compared((SOLUTIONS,))(batch).nonzero()[:, 0].tolist():
+        others = [cosine(done[SKETCH][i], done.side[SOLUTIONS][SKETCH][j]) for j in theirs[int(batch["group"][i])]]
+        assert float(told[COSINE][i]) == pytest.approx(max(others), abs=1e-9)
 
 
 # ---- the reward ------------------------------------------------------------------------------------------------------

@@ -440,6 +440,13 @@ def test_mismatched_evidence_is_another_groups_of_the_closest_length() -> None:
     assert read(mismatched(slots("abc", "xbc", group=[0, 0]))) == ["???", "???"]
 
 
+def test_shuffled_evidence_is_another_groups_and_not_the_one_that_style_is_measured_by() -> None:
+    view = look(Counterfactuals(others=1), "policy", shuffled=True)
+    contexts = {name: context for name, _, context in view.eyes}
+    assert contexts["evidence"] == Shown("other", 1)
+    assert contexts["other/0"] == Shown("other", 0)
+
+
 def test_a_context_is_the_prompt_with_its_slot_filled() -> None:
     batch = slots("abc", "xy", "", group=[0, 1, 2])
     for what, fill in (("true", ["abc", "xy"]), ("blank", ["???", "??"]), ("other", ["xy", "abc"])):

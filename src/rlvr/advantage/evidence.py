@@ -147,9 +147,11 @@ class Mixed:
         return batch.group_std(batch["score"]) > 0
 
 
-def look(probe: Counterfactuals, model: str, silent: bool = True) -> View:
-    """The policy as it is, and `model` under every kind of evidence. silent: in groups without a difference too."""
-    shown: list[tuple[str, Any, str]] = [("blank", Shown("blank"), model), ("evidence", Shown("true"), model)]
+def look(probe: Counterfactuals, model: str, silent: bool = True, shuffled: bool = False) -> View:
+    """The policy as it is, and `model` under every kind of evidence. silent: in groups without a difference too.
+    shuffled: what passes for evidence is another group's."""
+    told = Shown("other", probe.others) if shuffled else Shown("true")
+    shown: list[tuple[str, Any, str]] = [("blank", Shown("blank"), model), ("evidence", told, model)]
     shown += [(f"other/{i}", Shown("other", i), model) for i in range(probe.others)]
     return View(probe, contexts=(("own", None, "policy"), *shown), looked=LOOKED, where=None if silent else Mixed())
 

@@ -46,6 +46,7 @@ def gar(
     valid: str | None = None,
     outer_tokens: int = 64,
     outer_k: int = 64,
+    shuffled: bool = False,
 ) -> Method:
     """Right answers earn more, the better their gradient agrees with that of a solution.
 
@@ -55,6 +56,7 @@ def gar(
     not at all, "aux_max" as max(c1, aux_weight * c2). max_anchors: solutions a task, of each kind. max_tokens: last
     tokens of an answer's thinking that count. mark: text that ends thinking; None: all is thinking. valid: part of the
     verdict that an answer must have above 0. outer_tokens, outer_k: tokens a row, and likeliest tokens, in "outer".
+    shuffled: answers are held against another task's solution, a control.
     """
     if aux_weight < 0:
         raise ValueError(f"aux_weight is how much a teacher's answers count, not negative; got {aux_weight}")
@@ -62,5 +64,5 @@ def gar(
         raise ValueError(f"outer_k counts tokens of the vocabulary, at least 1; got {outer_k}")
     every = outer_tokens if kernel == "outer" else None
     anchors = Anchors(solution, teacher, max_anchors, mark, max_tokens, every)
-    cosine = Alignment(kernel, aggregate, aux_weight, teacher is not None, outer_tokens, outer_k)
+    cosine = Alignment(kernel, aggregate, aux_weight, teacher is not None, outer_tokens, outer_k, shuffled)
     return method.prefer("gar", annotate=anchors).firm("gar", derive=cosine, reward=AlignedBonus(beta, valid))

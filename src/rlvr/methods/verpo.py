@@ -78,6 +78,7 @@ def verpo(
     beta_ref: float = 1e-3,
     pulls: int = 64,
     silent: bool = False,
+    shuffled: bool = False,
 ) -> Method:
     """Credits tokens that evidence in the prompt makes likelier, where that agrees with the verdict.
 
@@ -88,14 +89,15 @@ def verpo(
     context that are told apart; 0: the whole vocabulary. mode: see above. fec: "batch" takes style out by one factor
     for all tokens, "none" leaves it. beta, b_max, lam, alpha_max, tau, rho: see above. beta_ref: weight of the KL to
     the blank context. pulls: tokens that "distill" moves at a place. silent: whether groups whose verdicts are all
-    alike are looked at too; they have no advantage to be shaped.
+    alike are looked at too; they have no advantage to be shaped. shuffled: what passes for evidence is another task's,
+    a control.
     """
     if others < 0 or k < 0:
         raise ValueError(f"others counts tasks and k tokens, 0 for none; got {others} and {k}")
     if pulls < 1:
         raise ValueError(f"pulls counts tokens, at least 1; got {pulls}")
     control = Controller(lam, alpha_max, tau, rho, fec if others else "none")
-    view = look(Counterfactuals(others, k, pulls if mode == "distill" else 0), by, silent)
+    view = look(Counterfactuals(others, k, pulls if mode == "distill" else 0), by, silent, shuffled)
     method = method.prefer("verpo", annotate=Evidence(evidence, key, template, placeholder))
     credit = EvidenceCredit(view, control, beta, b_max)
     if mode == "credit":

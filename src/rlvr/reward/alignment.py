@@ -129,6 +129,14 @@ def nearest(cosine: Tensor, group: Tensor, theirs: Tensor) -> Tensor:
     return cosine.masked_fill(group[:, None] != theirs, -torch.inf).amax(1)
 
 
+def moved(group: Tensor, known: Tensor) -> Tensor:
+    """[R] for each row's group the next one round that is among `known`."""
+    names = torch.unique(known)
+    if not len(names):
+        return group
+    return names[torch.searchsorted(names, group, right=True) % len(names)]
+
+
 def combined(real: Tensor, aux: Tensor, weight: float, aggregate: Aggregate) -> Tensor:
     """[R] one number of the cosines with solutions and with a teacher's answers, -inf where there are none."""
     if aggregate == "real_only":
@@ -154,7 +162,7 @@ class Alignment:
     """Gives alignment/cosine, alignment/anchored and alignment/sick [R], equal on an episode's rows.
 
     kernel: see above; "outer" compares at most `tokens` tokens of a row, with `k` entries of e each, and reads the
-    right rows a second time.
+    right rows a second time. shuffled: solutions of the next group that has some, a control.
     """
 
     kernel: Literal["hadamard", "outer"] = "hadamard"
@@ -163,6 +171,7 @@ class Alignment:
     teacher: bool = False
     tokens: int = 64
     k: int = 64
+    shuffled: bool = False
     gives: ClassVar = (COSINE, ANCHORED, SICK)
 
     @property
@@ -173,7 +182,8 @@ class Alignment:
     def needs(self) -> tuple[Any, ...]:
         where = Compared(self.sides)
         probe = Sketch(False) if self.kernel == "hadamard" else TokenGradients(self.k)
-        theirs = [View(probe, side=(name, None), where=where) for name in self.sides]
+        whose = None if self.shuffled else where
+        theirs = [View(probe, side=(name, None), where=whose) for name in self.sides]
         if self.kernel == "hadamard":
             ours = View(Sketch(True), where=where)
         else:
@@ -182,15 +192,19 @@ class Alignment:
         return (ours, *theirs, *span, "group", "episode", "correct", "known")
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
-        real, *rest = (self.cosines(batch, name) for name in self.sides)
+        group = batch["group"]
+        real, *rest = (
+            self.cosines(batch, name, moved(group, batch.side[name]["group"]) if self.shuffled else group)
+            for name in self.sides
+        )
         aux = rest[0] if rest else torch.full_like(real, -torch.inf)
         cosine = combined(real, aux, self.weight, self.aggregate)
         right = batch["correct"] & batch["known"]
         anchored = right & ~torch.isneginf(cosine)
         return {COSINE: torch.where(anchored, cosine, 0.0), ANCHORED: anchored, SICK: anchored & self.sick(batch)}
 
-    def cosines(self, batch: Batch, name: str) -> Tensor:
-        """[R] float64, with the nearest row of a side; -inf where a group has none."""
+    def cosines(self, batch: Batch, name: str, group: Tensor) -> Tensor:
+        """[R] float64, with the nearest of a side's rows in `group` [R]; -inf where there is none."""
         other = batch.side[name]
         if not len(other):
             return torch.full((len(batch),), -torch.inf, dtype=torch.float64, device=batch.length.device)
@@ -200,11 +214,11 @@ class Alignment:
                     batch["group"].new_zeros(len(batch), len(other)).double(), batch["group"], other["group"]
                 )
             ours, theirs = unit(batch.episode_sum(batch[SKETCH])), unit(other[SKETCH])
-            return nearest(ours @ theirs.T, batch["group"], other["group"])
-        return nearest(self._outer(batch, other), batch["group"], other["group"])
+            return nearest(ours @ theirs.T, group, other["group"])
+        return nearest(self._outer(batch, other, group), group, other["group"])
 
-    def _outer(self, batch: Batch, other: Batch) -> Tensor:
-        """[R, A] cosines of whole gradients, 0 for rows of other groups."""
+    def _outer(self, batch: Batch, other: Batch, group: Tensor) -> Tensor:
+        """[R, A] cosines of whole gradients, 0 for rows of other groups than `group` [R]."""
         mine = batch.side[f"alignment/{self.tokens}"]
         out = torch.zeros(len(batch), len(other), dtype=torch.float64, device=batch.length.device)
         if mine[STATE].dim() == 1 or other[STATE].dim() == 1:
@@ -217,7 +231,7 @@ class Alignment:
             of_episode = mine["episode"][mine.row] == mine["episode"][i]
             one = tuple(x[of_episode] for x in (mine[STATE], mine[ERROR], mine[ERROR_IDS]))
             size = gram(one, one).clamp(min=0).sqrt()  # type: ignore[arg-type]
-            for j in (other["group"] == mine["group"][i]).nonzero()[:, 0].tolist():
+            for j in (other["group"] == group[i]).nonzero()[:, 0].tolist():
                 if float(size) > SHORTEST and float(sizes[j]) > SHORTEST:
                     out[i, j] = gram(one, theirs[j]) / (size * sizes[j])  # type: ignore[arg-type]
         return torch.nan_to_num(out)
