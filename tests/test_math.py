@@ -168,6 +168,23 @@ def test_a_tiny_difference_is_a_difference(power: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "a, b, same",
+    [
+        ("1=2^y+2^x", "2=2^{y+1}+2^{x+1}", True),
+        ("1=2^y+2^x", "y=2^x", False),
+        ("1024^{x/100}", "2^{x/10}", True),
+        ("1024^{x/100}", "2^{x/11}", False),
+        (r"2^{0.5001}", r"\sqrt{2}\cdot 2^{0.0001}", True),
+        ("1099511627776^{1/40}", "2", True),
+        ("(1/1099511627776)^{3/40}", "1/8", True),
+        ("(1/1099511627776)^{3/40}", "1/9", False),
+    ],
+)
+def test_powers_whose_exponents_are_fractions_of_any_denominator(a: str, b: str, same: bool) -> None:
+    assert compared(a, b, USUAL).reason == compared(b, a, USUAL).reason == ("equal" if same else "different")
+
+
+@pytest.mark.parametrize(
     ("a", "b"),
     [
         ("\\sqrt{10^{40}+1}-10^{20}", "\\frac{1}{\\sqrt{10^{40}+1}+10^{20}}"),  # forty digits cancel

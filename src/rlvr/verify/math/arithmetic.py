@@ -25,6 +25,7 @@ NOISE = 32  # bits of a float that rounding may have spoilt
 NOTHING = -(1 << 40)  # the magnitude of zero
 _SHRUNK = 16  # bits that the guard digits may take; ours
 _ABOUT_ONE = frozenset(["log", "cos", "acos", "acosh"])  # functions with a zero at an argument of about one
+_ROOTS = 32  # degrees up to which a root is faster than a logarithm and an exponential; ours
 _HUGE = 1 << 24  # binary exponent beyond which functions are not evaluated
 
 # mpmath caches these. Its cache is not safe when two threads extend it at once; one that is never extended is.
@@ -55,11 +56,12 @@ class Field:
     difference to mean anything. `rough`: there were floats at all.
     """
 
-    __slots__ = ("budget", "high", "low", "prec", "real", "rough")
+    __slots__ = ("_logs", "budget", "high", "low", "prec", "real", "rough")
 
     def __init__(self, prec: int, budget: Budget, real: bool = False):
         self.prec, self.budget, self.real = prec, budget, real
         self.low, self.high, self.rough = 0, 1, False
+        self._logs: dict[Exact, Value] = {}  # 2^x + 2^y takes one logarithm
 
     # Bookkeeping
 
@@ -189,11 +191,19 @@ class Field:
             if (type(y) is tuple and len(y) == 2) or self.sign(y) <= 0:
                 raise Undefined("a power of zero")
             return 0
-        if type(y) is not tuple:
+        if type(y) is not tuple and (y.denominator <= _ROOTS or self.is_negative(x)):
             return self._integer_power(self.root(x, y.denominator), y.numerator)
+        if type(y) is not tuple and type(x) is not tuple:
+            top, bottom = integer_root(x.numerator, y.denominator), integer_root(x.denominator, y.denominator)
+            if top is not None and bottom is not None:
+                return self._integer_power(self.exact(Fraction(top, bottom)), y.numerator)
         if self.real and self.is_negative(x):
             raise Undefined("a power of a negative number")
-        return self.exp(self.mul(y, self.log(x)))
+        if type(x) is tuple:
+            return self.exp(self.mul(y, self.log(x)))
+        if x not in self._logs:
+            self._logs[x] = self.log(x)
+        return self.exp(self.mul(y, self._logs[x]))
 
     def _integer_power(self, x: Value, n: int) -> Value:
         if n == 0:

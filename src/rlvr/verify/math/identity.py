@@ -250,13 +250,12 @@ class Bench:
         for point in self.points(occurs):
             try:
                 field = Field(FIRST_PRECISION, self.budget, real=not occurs.imaginary)
-                evaluate = self.at(field, point)
-                zero_a, zero_b = (self._zero(node, point, field.real) for node in (a, b))
-                if zero_a != zero_b:
+                x, y = (self._nonzero(node, point, field.real) for node in (a, b))
+                if (x is None) != (y is None):
                     return 0
-                if zero_a:
+                if x is None or y is None:
                     continue
-                found = field.sign(field.div(evaluate(a), evaluate(b)))
+                found = field.sign(field.div(x, y))
                 if sign and found != sign:
                     return 0
                 if seen and not self.agree(self._crossed(a, b, seen[-1], point), field.real):
@@ -269,8 +268,15 @@ class Bench:
                 return sign
         return sign if len(seen) > 1 else 0
 
-    def _zero(self, node: Node, point: Mapping[str, Exact], real: bool) -> bool:
-        return self.agree(lambda field: (self.at(field, point)(node), 0), real)
+    def _nonzero(self, node: Node, point: Mapping[str, Exact], real: bool) -> Value | None:
+        """The value that told this formula from 0 at a point; None where it is 0 there."""
+        values: list[Value] = []
+
+        def sides(field: Field) -> tuple[Value, Value]:
+            values.append(self.at(field, point)(node))
+            return values[-1], 0
+
+        return None if self.agree(sides, real) else values[-1]
 
     def _crossed(
         self, a: Node, b: Node, p: Mapping[str, Exact], q: Mapping[str, Exact]
