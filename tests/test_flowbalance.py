@@ -492,7 +492,10 @@ def test_it_tells_how_verdict_and_guide_pull() -> None:
         "flowbalance/guide": pytest.approx(3 * (2.5 + 0.5) / 2),
         "flowbalance/gain_right": 2.5,
         "flowbalance/gain_wrong": 0.5,
+        "flowbalance/contrast": 2.0,
     }
+    wrong = batch.with_({"correct": torch.zeros(3, dtype=torch.bool)})
+    assert math.isnan(piece.tell(wrong.with_(piece(wrong)))["flowbalance/contrast"].value())
 
 
 def test_on_the_toy_solutions_are_looked_at_and_at_the_reference_it_is_grpo_by_rows() -> None:

@@ -138,12 +138,15 @@ class Energy:
         if not self.beta:
             return told
         seen, gain = batch[SEEN].bool(), self.gain(batch)
+        good, bad = (Tally.mean(gain, seen & known & side) for side in (right, ~right))
+        both = bool(good.count) and bool(bad.count)
         return told | {
             "flowbalance/seen": Tally.mean(seen),
             "flowbalance/clipped": Tally.mean(self.gap(batch).abs() > self.bound, batch.spread(seen)),
             "flowbalance/guide": Tally.mean(self.beta * gain.abs(), valid),
-            "flowbalance/gain_right": Tally.mean(gain, seen & known & right),
-            "flowbalance/gain_wrong": Tally.mean(gain, seen & known & ~right),
+            "flowbalance/gain_right": good,
+            "flowbalance/gain_wrong": bad,
+            "flowbalance/contrast": Tally(good.value() - bad.value() if both else 0.0, float(both)),
         }
 
 
