@@ -37,7 +37,10 @@ class Thinking:
         if self.mark in said(len(at)):
             whole = _first(len(at), lambda n: self.mark in said(n))
             start = said(whole).index(self.mark)
-            thinks[at[_first(whole, lambda n: len(said(n)) > start) - 1 :]] = 0.0
+            first = whole
+            while first > 1 and len(said(first - 1)) > start:  # back over the mark's own tokens
+                first -= 1
+            thinks[at[first - 1 :]] = 0.0
         return thinks
 
 
