@@ -21,6 +21,7 @@ from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.teacher import ServedTeacher, foreign_ends, refuse_other_tokenizer, served
 from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
+from rlvr.evaluate.parts import refuse_by
 from rlvr.holdout import about_holdout, about_leaks, held_out
 from rlvr.judges.choose import bench_of
 from rlvr.loop import Settings, Training
@@ -81,6 +82,7 @@ class Setup:
             self.loaded.stop_ids,
             self.recipe.seed,
             told=told,
+            by=chosen.by,
         )
 
 
@@ -144,8 +146,9 @@ class Asked:
 
 def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) -> Asked:
     """Tasks (or those of `tasks`, which stand in for the recipe's) and the plan's verifier. Loads no model. Raises
-    ValueError where a task has no verifier."""
+    ValueError where a task has no verifier, or eval.by parts none."""
     train, evaluated, about = tasks_of(recipe, tasks)
+    refuse_by(evaluated, recipe.eval.by)
     source = recipe.eval.tasks or recipe.tasks
     name = "your tasks" if tasks is not None and recipe.eval.tasks is None else str(source["name"])
     name = (evaluated[0].made_by if evaluated else "") or name

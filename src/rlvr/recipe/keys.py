@@ -76,6 +76,8 @@ class Eval(BaseModel):
     """where problems come from; unset: the training source's split = "eval" where it has one, else a held-out share"""
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """share of the tasks that is held out where the source has no eval split"""
+    by: str | None = None
+    """key of the evaluation tasks' `meta`, e.g. "level", by whose values results are told apart as well"""
 
 
 class Lora(BaseModel):
