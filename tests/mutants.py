@@ -188,7 +188,7 @@ MUTANTS = [
     ),
     Mutant(
         "gmts ranking",
-        "methods/gmts.py",
+        "loss/selection.py",
         "torch.argsort(score[order], descending=True",
         "torch.argsort(score[order], descending=False",
         "tests/test_gmts.py::test_the_largest_scores_of_each_unit_are_kept",
@@ -237,7 +237,7 @@ MUTANTS = [
     ),
     Mutant(
         "hispo segments",
-        "methods/hispo.py",
+        "loss/segments.py",
         "(e >= cutoff) & (e >= batch.shift(e, -1, torch.inf)) & (e > batch.shift(e, 1, torch.inf))",
         "(e >= cutoff) & (e <= batch.shift(e, -1, torch.inf)) & (e < batch.shift(e, 1, torch.inf))",
         "tests/test_hispo.py::test_of_three_peaks_two_within_the_window_the_higher_one_cuts",

@@ -16,7 +16,7 @@ from rlvr.batch import Batch
 from rlvr.engine.protocol import Limits
 from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.torch_engine import Optim, TorchEngine
-from rlvr.loop import Settings, Stopped, Training, verified
+from rlvr.loop import Settings, Stopped, Training
 from rlvr.method import Method
 from rlvr.methods.grpo import grpo
 from rlvr.metrics import Clock
@@ -27,6 +27,7 @@ from rlvr.rollout.parallel import Parallel
 from rlvr.rollout.world import World
 from rlvr.select.uniform import Uniform
 from rlvr.streams import declare
+from rlvr.verify.episodes import verified
 from rlvr.waiting import wait_for
 
 declare("row", "test/number", "a fact that an annotation adds")

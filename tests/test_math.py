@@ -168,7 +168,7 @@ def test_a_tiny_difference_is_a_difference(power: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "a, b, same",
+    ("a", "b", "same"),
     [
         ("1=2^y+2^x", "2=2^{y+1}+2^{x+1}", True),
         ("1=2^y+2^x", "y=2^x", False),

@@ -32,7 +32,6 @@ from rlvr.engine.model import LanguageModel
 from rlvr.engine.protocol import Limits
 from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.torch_engine import Optim, TorchEngine
-from rlvr.loop import verified
 from rlvr.methods.grpo import grpo
 from rlvr.pack import pack
 from rlvr.plan import Running
@@ -40,6 +39,7 @@ from rlvr.records import Group, Rollout, Task, Verdict
 from rlvr.reward.pays import Pays
 from rlvr.rollout.parallel import Parallel
 from rlvr.rollout.world import World
+from rlvr.verify.episodes import verified
 from rlvr.waiting import wait_for
 
 

@@ -31,11 +31,12 @@ from rlvr.pack import pack
 from rlvr.phases import turn
 from rlvr.pieces import annotation, wants
 from rlvr.plan import Plan, Running
-from rlvr.records import Group, Rollout, Task, Verdict, mix
+from rlvr.records import Group, Task, mix
 from rlvr.reward.balance import drowning
 from rlvr.rollout.world import Renderer, World
 from rlvr.rows import rows_of, save_broken
 from rlvr.select.uniform import Selector
+from rlvr.verify.episodes import Judge, verified
 from rlvr.verify.verifier import VerifierBroken
 from rlvr.views import reads
 from rlvr.waiting import wait_for
@@ -43,7 +44,6 @@ from rlvr.waiting import wait_for
 # Our choice: mean nats a token up to which the sampler's log-probs stand in for the trainer's; a ratio is then off by
 # 0.1 % at most.
 TRUSTED_GAP = 1e-3
-Judge = Callable[[Sequence[tuple[Rollout, Task]]], Sequence[Verdict]]
 
 
 class Stopped(RuntimeError):
@@ -152,8 +152,7 @@ class Training:
     def collect(self, running: Running, step: int, clock: Clock) -> tuple[list[Group], list[Group]]:
         """Groups to train on, and all that were sampled; groups that no `keep` piece wants are replaced by new ones."""
         stack, kept, seen = running.stack, list[Group](), list[Group]()
-        own = self.settings.sampler_seed
-        seed = self.settings.seed if own is None else own
+        seed = self.settings.seed if (own := self.settings.sampler_seed) is None else own
         for refill in range(1 + self.settings.max_refills):
             world = World(
                 self.engine.sampler,
@@ -246,19 +245,6 @@ class Training:
 
 
 # ---- parts -----------------------------------------------------------------------------------------------
-def verified(groups: Sequence[Group], judge: Judge) -> list[Group]:
-    """The groups with a verdict for every episode: a row ends its episode, and the last row's words are judged."""
-    last: list[tuple[int, Rollout]] = []
-    for g, group in enumerate(groups):
-        by_episode = {row.episode: row for row in group.rollouts}
-        last += [(g, row) for episode, row in by_episode.items() if episode not in group.verdicts]
-    verdicts = judge([(row, groups[g].task) for g, row in last])
-    new: list[dict[str, Verdict]] = [dict(group.verdicts) for group in groups]
-    for (g, row), verdict in zip(last, verdicts, strict=True):
-        new[g][row.episode] = verdict
-    return [replace(group, verdicts=v) for group, v in zip(groups, new)]
-
-
 def with_parts(batch: Batch, running: Running, step: int) -> Batch:
     """The batch with every part of the verdicts that the stack reads; one that no verdict has this time is nan.
 

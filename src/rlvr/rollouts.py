@@ -20,7 +20,6 @@ from typing import Any, Literal, TextIO
 from rlvr.assemble import Setup, asked_by, check_verifiers, plan_of, set_up
 from rlvr.evaluate.statistics import over_problems
 from rlvr.folder import claimed, fresh
-from rlvr.loop import verified
 from rlvr.pack import pack
 from rlvr.recipe import Recipe
 from rlvr.records import Group, Task, mix
@@ -28,6 +27,7 @@ from rlvr.report.progress import counting
 from rlvr.report.store import read_lines, rollout_path, write_rows, write_text
 from rlvr.rollout.world import World
 from rlvr.rows import rows_of
+from rlvr.verify.episodes import verified
 from rlvr.waiting import wait_for
 
 AT_ONCE = 64  # tasks sampled together, and tasks a file
