@@ -39,6 +39,7 @@ from rlvr.reward.alignment import (
     unit,
 )
 from rlvr.rollout.anchors import SOLUTIONS, SPAN, TEACHER, Anchors, NoAnswers, evenly
+from rlvr.rollout.thinking import _first
 from rlvr.testing import outcome, random_batch, running
 from rlvr.views import STANDARD, Seen, View
 
@@ -375,6 +376,12 @@ def test_thinking_counts_where_it_is_marked_and_of_much_the_end() -> None:
     assert [text_of(r) for r in annotated(Anchors(tokens=3), made)[f"side/{SOLUTIONS}"]] == ["p#"]  # and the end token
     assert evenly(6, 3).tolist() == [0, 2, 5]
     assert evenly(9, 1).tolist() == [0]
+
+
+def test_the_first_place_is_found_from_any_guess() -> None:
+    for n in range(1, 20):
+        for place in range(1, n + 1):
+            assert all(_first(n, lambda x, p=place: x >= p, guess) == place for guess in range(-2, n + 3))  # type: ignore[misc]
 
 
 def test_a_teachers_right_answers_are_read_from_its_rollouts(tmp_path: Path) -> None:

@@ -34,23 +34,28 @@ class Thinking:
         at = np.flatnonzero(wrote)
         said = lambda n: decode(ids[at[:n]].tolist())  # noqa: E731
         thinks = np.ones(len(ids), np.float32)
-        if self.mark in said(len(at)):
-            whole = _first(len(at), lambda n: self.mark in said(n))
-            start = said(whole).index(self.mark)
-            first = whole
-            while first > 1 and len(said(first - 1)) > start:  # back over the mark's own tokens
-                first -= 1
-            thinks[at[first - 1 :]] = 0.0
+        text = said(len(at))
+        if self.mark in text:
+            start = text.index(self.mark)
+            guess = len(at) * (start + 1) // len(text)
+            thinks[at[_first(len(at), lambda n: len(said(n)) > start, guess) - 1 :]] = 0.0
         return thinks
 
 
-def _first(n: int, holds: Callable[[int], bool]) -> int:
-    """The smallest of 1..n for which `holds`, which stays true once it is; n where only that one is left."""
-    low, high = 1, n
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
+def _first(n: int, holds: Callable[[int], bool], guess: int) -> int:
+    """The smallest of 1..n for which `holds`, which stays true once it is and is so at n; looked for from `guess` on,
+    in steps that double until it lies between two, then halve."""
+    low, high, at, step = 0, n, guess, 1
+    while high - low > 1:
+        at = min(max(at, low + 1), high - 1)
+        if holds(at):
+            high, at = at, at - step
+        else:
+            low, at = at, at + step
+        step *= 2
+        if low > 0 and high < n:
+            at = (low + high) // 2
+    return high
 
 
 def thinking(batch: Batch) -> Tensor:
