@@ -14,12 +14,13 @@ import numpy as np
 from drawing import Line, draw
 from shared import ROOT, median, read
 
-NAMES = ("against_trl", "trl_sweep", "to_reward", "floor", "growth", "wide_head", "credit_share")
+NAMES = ("against_trl", "trl_sweep", "to_reward", "floor", "growth", "wide_head", "credit_share", "added_cost")
 IMAGES = "img/speed"
 # What we set out to reach: the highest ratio to TRL, by load and arm.
 GOALS = {("nano", "ours"): 1 / 4, ("micro", "ours"): 1 / 3, ("nano", "ours, HF path"): 2 / 3}
 GOALS |= {("micro", "ours, HF path"): 2 / 3}
 LITTLE = 0.02  # of a step: what credit and loss may cost where no pass is needed
+GAR, A_LOOK = 0.09, 1.1  # of a step, with old log-probs scored anew; of the policy's own pass
 Results = Mapping[str, Any]
 
 
@@ -95,7 +96,29 @@ def headline(results: Results) -> str:
         met = "yes" if plain[worst] <= LITTLE else "no"
         name = f"credit and loss as a share of a step, the dearest method ({worst})"
         rows.append((name, f"{plain[worst]:.1%}{quick(told)}", f"at most {LITTLE:.0%}", met))
+    rows += added_goals(results)
     return table(("what", "measured", "goal", "met"), rows) if rows else ""
+
+
+def added_goals(results: Results) -> list[tuple[str, str, str, str]]:
+    """What papers may add: those without a look, GAR, and of the others the dearest look."""
+    told = results.get("added_cost", {"papers": {}})
+    papers, rows = told["papers"], list[tuple[str, str, str, str]]()
+
+    def goal(what: str, value: float, most: float, form: str) -> None:
+        rows.append((what, f"{value:{form}}{quick(told)}", f"at most {most:{form}}", "yes" if value <= most else "no"))
+
+    plain = {k: p["itself_share"] for k, p in papers.items() if not p["looks"]}
+    looks = {k: p["a_look"] for k, p in papers.items() if p["looks"] and k != "gar"}
+    if plain:
+        worst = max(plain, key=plain.__getitem__)
+        goal(f"what a paper without a look adds to a step, the dearest ({worst})", plain[worst], LITTLE, ".1%")
+    if "gar" in papers:
+        goal("what GAR adds to a step, old log-probs scored anew", papers["gar"]["added_anew"], GAR, ".1%")
+    if looks:
+        worst = max(looks, key=looks.__getitem__)
+        goal(f"a look over the policy's own pass, the dearest ({worst})", looks[worst], A_LOOK, ".2f")
+    return rows
 
 
 def ratios_of(results: Results, load: str, arm: str) -> list[float]:
@@ -263,6 +286,31 @@ def credit_share(results: Results) -> str:
     ))  # fmt: skip
 
 
+def added_cost(results: Results) -> str:
+    told = results["added_cost"]
+    share = lambda x: f"{x:.1%}"  # noqa: E731
+    rows = [
+        (name, f"{1000 * p['step']:.0f}", share(p["itself_share"]), p["looks"] or "",
+         *((f"{p['a_look']:.2f}", f"{p['read']:.2f}", f"{p['a_look_bare']:.2f}") if p["looks"] else ("", "", "")),
+         share(p["added_anew"]), share(p["added_reused"]))
+        for name, p in told["papers"].items()
+    ]  # fmt: skip
+    head = ("paper", "step, CPU-ms", "itself", "looks", "a look / own pass", "tokens read / own", "looks / bare passes",
+            "added, scored anew", "added, sampler's")  # fmt: skip
+    return "\n".join((
+        "## What papers and their looks add to a step\n",
+        prose("""Each paper's toy recipe (32 x 8 answers of `mini`, four updates), CPU seconds, medians of one run. What
+        a paper computes itself is its annotations, choice of tasks, credit and weights, and the losses where it sets
+        one. A look is a pass of a model under a context; it is held against the policy's own pass over the step's rows
+        (prompts that show something are longer: the tokens read, prompts that rows share once), and against passes over
+        the same rows under the same prompts that give log-probs and nothing else. The last columns are all that a paper
+        adds to the step without it: where old log-probs are scored anew, and where the sampler's stand for them.
+        Teachers are of the policy's size here."""),
+        table(head, rows),
+        made_by([told["about"]]),
+    ))  # fmt: skip
+
+
 # ---- pictures --------------------------------------------------------------------------------------------------------
 def image(name: str) -> str:
     return f"{IMAGES}-{name.replace(', ', '-').replace(' ', '-')}.svg"
@@ -301,6 +349,7 @@ SECTIONS = {
     "growth": growth,
     "wide_head": wide_head,
     "credit_share": credit_share,
+    "added_cost": added_cost,
 }
 TITLE = """# Speed
 

@@ -115,3 +115,26 @@ def test_records_become_columns(benchmark: Any) -> None:
         "stages/sample": [0.5, 0.7],
         "stages/update": [None, 1.0],
     }
+
+
+def test_what_papers_add_is_held_against_its_goals(benchmark: Any) -> None:
+    paper = {"step": 1.0, "itself_share": 0.01, "looks": 0, "a_look": 0.0, "a_look_bare": 0.0, "read": 1.0}
+    paper |= {"added_anew": 0.01, "added_reused": 0.012}
+    papers = {"gapo": paper, "gar": {**paper, "looks": 2, "a_look": 2.0, "added_anew": 0.095}}
+    told = {"added_cost": {"about": ABOUT, "papers": {**papers, "verpo": {**paper, "looks": 4, "a_look": 1.05}}}}
+    page = benchmark("page").page(told)
+    assert "| what a paper without a look adds to a step, the dearest (gapo) | 1.0% | at most 2.0% | yes |" in page
+    assert "| what GAR adds to a step, old log-probs scored anew | 9.5% | at most 9.0% | no |" in page
+    assert "| a look over the policy's own pass, the dearest (verpo) | 1.05 | at most 1.10 | yes |" in page
+
+
+def test_a_look_is_timed_beside_what_it_is_held_against(benchmark: Any) -> None:
+    module = benchmark("added_cost")
+    told = module.told(10.0, 0.5, looks := module.Looks(lambda batch, views: batch))
+    assert told["itself_share"] == pytest.approx(0.05)
+    assert told["a_look"] == 0
+    looks.own, looks.of_looks, looks.anew, looks.reused, looks.real, looks.eyes = 1.0, 1.0, 0.5, 1.5, 1.5, 3
+    told = module.told(10.0, 0.5, looks)
+    assert told["a_look"] == pytest.approx(0.5)
+    assert told["added_anew"] == pytest.approx((0.5 + 0.5) / (10 - 1.5 - 0.5 + 1))
+    assert told["added_reused"] == pytest.approx((1.5 + 0.5) / (10 - 1.5 - 0.5))
