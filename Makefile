@@ -107,7 +107,7 @@ bench-verify: $(VENV)/installed $(AUDITED:%=.venv-audit-%/installed)
 QUICK ?=
 .PHONY: bench
 bench: $(VENV)/installed .venv-trl/installed
-	for name in against_trl to_reward floor growth wide_head credit_share; do \
+	for name in against_trl to_reward floor growth wide_head credit_share added_cost; do \
 		OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$$name.py $(QUICK) || exit 1; \
 	done
 	$(BIN)/python benchmarks/page.py
