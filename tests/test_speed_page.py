@@ -75,7 +75,8 @@ def test_ratios_are_of_one_pair_and_an_arm_that_failed_says_why(benchmark: Any) 
     assert "| CPU seconds a step, ours / TRL, nano | 0.23 (0.20–0.25) | at most 0.25 | yes |" in text
     assert "| ours, HF path | not measured: it is not there |" in text
     assert "abc1234" in text
-    assert "quick" not in text
+    assert "(quick)" not in text
+    assert "quick run" not in text
 
 
 def test_quick_runs_are_called_so(benchmark: Any) -> None:

@@ -13,6 +13,9 @@ no advantage turns its sign; without evidence, a blank that says the same, or A 
 Three further contexts of one model, exact over the vocabulary; behind a server (by = "teacher") the union of the
 likeliest 64 tokens that it names, all others as one.
 
+Where a token is a choice between two, all log-ratios are along one line, and the contrast a token at a time leaves none
+of c but what rho keeps; fec = "batch" or "none" is for that.
+
 Source: of VERPO only the abstract is public (the parts of the decomposition, contrast, acceptance, localisation and
 cost scaling); the estimator and all numbers are our reading. A spec wanted scope = "batch" to project on the batch's
 mean direction, which has the width of the vocabulary and would need a second look; ours is one f for the batch.
