@@ -1,4 +1,5 @@
-"""Turns each paper's formula round and asks the test that is named for it to notice: `python tests/mutants.py`.
+"""Turns each paper's formula round and asks the test that is named for it to notice: `python tests/mutants.py`, or
+with the names of some.
 
 Every line is a mutant: a name, a file, what stands there, what stands there in the mutant, and the test that must fail.
 Works on a copy of the sources. Ends with an error where a mutant lives, or where its text is no longer in the file.
@@ -495,7 +496,7 @@ def main() -> None:
         sources = Path(folder) / "src"
         shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
         bad = 0
-        for mutant in MUTANTS:
+        for mutant in [m for m in MUTANTS if not sys.argv[1:] or m.name in sys.argv[1:]]:
             told = dies(mutant, sources)
             bad += told != "dies"
             print(f"{mutant.name:<18} {told:<6} {mutant.test.partition('::')[2]}", flush=True)
