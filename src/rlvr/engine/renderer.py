@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ import jinja2
 from rlvr.records import Message, Prompt
 
 THINK = ("<think>", "</think>")
+WINDOWS = 2**15  # texts of two or three tokens that are remembered, some megabytes at most
 GIVE_TEMPLATE = 'give a template: chat = { chat_template = "..." }'
 NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -62,6 +64,7 @@ class Renderer:
         as_chat: bool | None = None,
         context: int | None = None,
     ):
+        self._window = lru_cache(WINDOWS)(self._decode)  # a few tokens' text: the same few come again and again
         self.context, self._longest = context, max(map(len, tokenizer.get_vocab()), default=1)
         self.tokenizer, self.stop_ids, self.chat, self.system = tokenizer, frozenset(stop_ids), dict(chat), system
         self._control = control_tokens(tokenizer)
@@ -174,11 +177,11 @@ class Renderer:
         out: list[str] = []
         context = read = 0  # decoding needs the tokens before: some decoders strip a space at the start
         for end in range(1, len(ids) + 1):
-            text = self._decode(ids[context:end])
+            text = self._window(tuple(ids[context:end]))
             if text.endswith("\ufffd") and end - read < 4 and end < len(ids):  # UTF-8 has at most 4 bytes a character
                 out.append("")
                 continue
-            out.append(text[len(self._decode(ids[context:read])) :])
+            out.append(text[len(self._window(tuple(ids[context:read]))) :])
             context, read = read, end
         return out
 
@@ -280,7 +283,7 @@ class Renderer:
     def _text(self, messages: Sequence[Message], generate: bool = True) -> str:
         return render(self.tokenizer, messages, self.chat, generate)
 
-    def _decode(self, ids: list[int]) -> str:
+    def _decode(self, ids: Sequence[int]) -> str:
         if (fast := getattr(self.tokenizer, "backend_tokenizer", None)) is not None:
             return str(fast.decode(ids, skip_special_tokens=False))  # what the line below does, at a third of its price
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
