@@ -44,7 +44,7 @@ def retest(
       rlvr retest gapo
       rlvr retest gapo --jobs 2
       rlvr retest --all              stops and goes on at any time
-      rlvr retest my.toml --uncommitted --seeds 2
+      rlvr retest experiments/my.toml --uncommitted --seeds 2
       rlvr retest --page
 
     \b
