@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlvr.cli import main
-from rlvr.report.compare import mean_of
+from rlvr.evaluate.statistics import mean_of
 
 SETS = ["steps=4", "prompts_per_step=4", "group_size=4", "tasks.n=60", "eval.problems=8", "eval.k=2", "threads=1"]
 

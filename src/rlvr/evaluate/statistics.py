@@ -175,6 +175,16 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
+def mean_of(values: Sequence[float]) -> Estimate:
+    """The mean of independent values, nan left out, and its 95 % interval: mean +- t * s / sqrt(n)."""
+    x = np.array([v for v in values if math.isfinite(v)])
+    n = len(x)
+    if n < 2:
+        return Estimate(float(x[0]) if n else math.nan, math.nan, math.nan, n)
+    half = student_975(n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
+    return Estimate(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half, n)
+
+
 @lru_cache
 def student_975(freedom: int) -> float:
     """The 0.975 quantile of Student's t, by bisection of its closed form (Abramowitz & Stegun 26.7.3 and 26.7.4)."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlvr.evaluate.statistics import Estimate, student_975
+from rlvr.evaluate.statistics import Estimate, mean_of
 from rlvr.report.curves import COMMON, compared
 from rlvr.report.embed import island
 from rlvr.report.html import figure, render
@@ -105,16 +105,6 @@ def over_seeds(runs: Sequence[RunData]) -> dict[str, Estimate]:
                         name = f"{tasks} {measure}, {when}"
                         values.setdefault(name, [math.nan] * len(runs))[i] = float(value[0])
     return {name: estimate for name, x in values.items() if (estimate := mean_of(x)).n}
-
-
-def mean_of(values: Sequence[float]) -> Estimate:
-    """The mean of independent values, nan left out, and its 95 % interval: mean +- t * s / sqrt(n)."""
-    x = np.array([v for v in values if math.isfinite(v)])
-    n = len(x)
-    if n < 2:
-        return Estimate(float(x[0]) if n else math.nan, math.nan, math.nan, n)
-    half = student_975(n - 1) * float(x.std(ddof=1)) / math.sqrt(n)
-    return Estimate(float(x.mean()), float(x.mean()) - half, float(x.mean()) + half, n)
 
 
 def _told(named: tuple[str, Estimate]) -> dict[str, str]:

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlvr.evaluate.statistics import Estimate
-from rlvr.report.compare import mean_of
+from rlvr.evaluate.statistics import Estimate, mean_of
 from rlvr.report.sides import Side
 from rlvr.report.store import read_lines
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlvr.evaluate.statistics import Estimate
-from rlvr.report.compare import mean_of
+from rlvr.evaluate.statistics import Estimate, mean_of
 from rlvr.retest.book import Book, Seen, Slot, Stage
 from rlvr.retest.record import Record
 from rlvr.retest.schema import Metric

@@ -20,8 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from rlvr.evaluate.statistics import Estimate, student_p
-from rlvr.report.compare import mean_of
+from rlvr.evaluate.statistics import Estimate, mean_of, student_p
 
 Verdict = Literal["shown", "opposite", "equivalent", "not shown"]
 
