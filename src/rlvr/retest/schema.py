@@ -187,14 +187,30 @@ def _across(e: Experiment) -> Iterator[str]:
             yield f"precondition {p.says!r} looks at arm {p.arm!r}; {hint}"
         if not p.limit:
             yield f"precondition {p.says!r} has no limit; give at_least, at_most or both"
+        if p.at_least is not None and p.at_most is not None and p.at_least > p.at_most:
+            yield f"precondition {p.says!r} can never hold: at_least is above at_most"
     named = [(m.name, m.steps) for m in (e.metric, *e.secondary)] + [(p.metric, p.steps) for p in e.precondition]
+    named += [(e.lr_by, None)] if e.lr_by else []
     for name, steps in named:
         if steps and steps[0] > steps[1]:
             yield f"steps = {steps} of {name} end before they begin"
-        if steps and name.startswith(("eval/", "start/")):
-            yield f"{name} is measured once, so it has no steps"
+        if name.startswith(("eval/", "start/")):
+            if steps:
+                yield f"{name} is measured once, so it has no steps"
+            if fault := _no_measure(name.partition("/")[2], e.set.get("eval.k")):
+                yield f"{name}: {fault}"
     if (e.revises is None) != (e.because is None):
         yield "revises and because belong together: which experiment, and why it could not have shown the effect"
+
+
+def _no_measure(name: str, samples: Any) -> str:
+    """Why an evaluation gives no such number, where that can be said before it runs; `samples` is eval.k, where set."""
+    found = re.match(r"(mean@|pass@|pass\^|maj@)(\d+)(/.+)?$", name)
+    if found is None:
+        return "evaluations measure mean@k, pass@k, pass^k and maj@k, and of a part of their tasks mean@k/PART"
+    if samples is not None and int(found[2]) != samples:
+        return f'evaluations measure at k = eval.k, which is {samples}; write {found[1]}{samples}, or set "eval.k"'
+    return ""
 
 
 def _about_name(file: Path, e: Experiment) -> Iterator[str]:
