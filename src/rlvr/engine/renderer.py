@@ -65,6 +65,7 @@ class Renderer:
         context: int | None = None,
     ):
         self._window = lru_cache(WINDOWS)(self._decode)  # a few tokens' text: the same few come again and again
+        self._behind = lru_cache(WINDOWS)(self._piece)
         self.context, self._longest = context, max(map(len, tokenizer.get_vocab()), default=1)
         self.tokenizer, self.stop_ids, self.chat, self.system = tokenizer, frozenset(stop_ids), dict(chat), system
         self._control = control_tokens(tokenizer)
@@ -174,7 +175,10 @@ class Renderer:
         A character cut across tokens shows at the token that completes it, and the ones before show nothing.
         """
         ids = [int(i) for i in ids]
-        out: list[str] = []
+        out = [piece for piece in map(self._behind, [None, *ids], ids) if piece is not None]
+        if len(out) == len(ids):
+            return out
+        out = []
         context = read = 0  # decoding needs the tokens before: some decoders strip a space at the start
         for end in range(1, len(ids) + 1):
             text = self._window(tuple(ids[context:end]))
@@ -185,6 +189,12 @@ class Renderer:
             context, read = read, end
         return out
 
+    def _piece(self, before: int | None, id: int) -> str | None:
+        """What a token writes behind another one; None where a character is cut."""
+        context = () if before is None else (before,)
+        text = self._window((*context, id))
+        return None if text.endswith("\ufffd") else text[len(self._window(context)) :]
+
     def spans(self, ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         """What `decode` makes of these ids, and for each the characters [start, end) of it that it wrote.
 
@@ -194,15 +204,17 @@ class Renderer:
         last = len(ids)
         while last and ids[last - 1] in self.stop_ids:
             last -= 1
-        text, spans, parts = "", list[tuple[int, int]](), 0  # parts: tokens before, of a character that is not whole
-        for n, (id, piece) in enumerate(zip(ids, self.pieces(ids))):
-            silent = n >= last or id in self._hidden
-            start, text = len(text), text if silent else text + piece
-            spans.append((start, len(text)))
-            if len(text) > start:
-                spans[n - parts : n] = [(start, len(text))] * parts
-            parts = parts + 1 if not silent and not piece else 0
-        return text, spans
+        pieces = self.pieces(ids)
+        wrote = ["" if n >= last or id in self._hidden else piece for n, (id, piece) in enumerate(zip(ids, pieces))]
+        ends = list(itertools.accumulate(map(len, wrote)))
+        spans = list(zip([0, *ends], ends))
+        if "" in pieces:
+            parts = 0  # tokens before, of a character that is not whole
+            for n, (id, piece) in enumerate(zip(ids[:last], pieces)):
+                if wrote[n]:
+                    spans[n - parts : n] = [spans[n]] * parts
+                parts = parts + 1 if not piece and id not in self._hidden else 0
+        return "".join(wrote), spans
 
     def delta(self, last_id: int, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
         """What to append after a sampled turn whose last id is `last_id`, up to the policy's next word.

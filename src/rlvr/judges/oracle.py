@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,14 +33,13 @@ class Oracle:
     sees_all: ClassVar = True
 
     async def ask(self, question: FirstMistake, key: int) -> Said:
-        rule = RULES.get(question.task.made_by)
-        if rule is None:
+        if question.task.made_by not in RULES:
             raise JudgeFailed(f"the oracle knows no rule for tasks of {question.task.made_by or 'this source'}")
         items = [(n, item) for n, step in enumerate(question.steps) for item in ITEM.findall(step)]
         if not question.complete:
             items = items[:-1]  # the last one may be the beginning of a right one
-        right = rule(question.task, [item for _, item in items])
-        return Said(next((n for (n, _), ok in zip(items, right) if not ok), None))
+        wrong = first_wrong(question.task, [item for _, item in items])
+        return Said(None if wrong is None else items[wrong][0])
 
     def check(self, tasks: Sequence[Task]) -> None:
         if (other := next((t for t in tasks if t.made_by not in RULES), None)) is not None:
@@ -50,49 +49,48 @@ class Oracle:
             )
 
 
-def _in_order(task: Task, items: Sequence[str]) -> list[bool]:
+def _in_order(task: Task, steps: Sequence[str]) -> Iterator[bool]:
     known = task.meta["steps"]
-    steps = [item for item in items if not item.startswith("#")]
-    right = [n < len(known) and item == known[n] for n, item in enumerate(steps)]
-    return _with_answers(task, items, right)
+    for n, step in enumerate(steps):
+        yield n < len(known) and step == known[n]
 
 
-def _in_any_order(task: Task, items: Sequence[str]) -> list[bool]:
+def _in_any_order(task: Task, steps: Sequence[str]) -> Iterator[bool]:
     left = Counter(task.meta["steps"])
-    right = []
-    for item in items:
-        if not item.startswith("#"):
-            right.append(left[item] > 0)
-            left[item] -= 1
-    return _with_answers(task, items, right)
+    for step in steps:
+        yield left[step] > 0
+        left[step] -= 1
 
 
-def _with_numbers(task: Task, items: Sequence[str]) -> list[bool]:
+def _with_numbers(task: Task, steps: Sequence[str]) -> Iterator[bool]:
     left = Counter(map(int, task.meta["numbers"]))
-    right = []
-    for item in items:
-        if item.startswith("#"):
-            continue
-        found = TRUE.fullmatch(item)
-        if found is None:
-            right.append(False)
+    for step in steps:
+        if (found := TRUE.fullmatch(step)) is None:
+            yield False
             continue
         a, op, b, c = int(found[1]), found[2], int(found[3]), int(found[4])
         left.subtract((a, b))
-        right.append(apply(a, op, b) == c and left[a] >= 0 and left[b] >= 0)
+        yield apply(a, op, b) == c and left[a] >= 0 and left[b] >= 0
         left[c] += 1
-    return _with_answers(task, items, right)
 
 
-def _with_answers(task: Task, items: Sequence[str], steps: Sequence[bool]) -> list[bool]:
-    """One verdict an item: those on the steps, and the verifier's on answers between them."""
-    rest, verifier = iter(steps), named(VERIFIERS[task.made_by])
-    return [verifier(item, task).label == "right" if item.startswith("#") else next(rest) for item in items]
-
-
-RULES: dict[str, Callable[[Task, Sequence[str]], list[bool]]] = {
+RULES: dict[str, Callable[[Task, Sequence[str]], Iterator[bool]]] = {
     "running_sums": _in_order,
     "modular_chains": _in_order,
     "choice": _in_any_order,
     "countdown": _with_numbers,
 }
+
+
+def first_wrong(task: Task, items: Sequence[str]) -> int | None:
+    """Index of the first item that is wrong: steps by the task's rule, answers between them by its verifier. What
+    follows it is not looked at."""
+    steps = RULES[task.made_by](task, [item for item in items if not item.startswith("#")])
+    for n, item in enumerate(items):
+        if item.startswith("#"):
+            right = named(VERIFIERS[task.made_by])(item, task).label == "right"
+        else:
+            right = next(steps)
+        if not right:
+            return n
+    return None

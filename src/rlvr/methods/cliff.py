@@ -73,18 +73,24 @@ class FirstMistakes:
     asks: ClassVar = ("judge",)
 
     async def __call__(self, group: Group, world: World) -> dict[str, list[Any]]:
-        told = await asyncio.gather(*(self._of(row, group, world) for row in group.rollouts))
-        return {name: [one[i] for one in told] for i, name in enumerate(self.gives)}
+        wanted = [row for row in group.rollouts if self._wants(row, group.verdicts.get(row.episode))]
+        heard = await asyncio.gather(*(self._of(row, group, world) for row in wanted))
+        told = {row.id: one for row, one in zip(wanted, heard)}
+        rows = [told.get(row.id) or _nothing(row) for row in group.rollouts]
+        return {name: [row[i] for row in rows] for i, name in enumerate(self.gives)}
+
+    def _wants(self, row: Rollout, verdict: Verdict | None) -> bool:
+        known = verdict is not None and verdict.known
+        asked = self.every or (known and verdict is not None and (self.right or verdict.label == "wrong"))
+        return asked and row.status not in ("failed", "aborted") and bool(row.owned().any())
 
     async def _of(self, row: Rollout, group: Group, world: World) -> tuple[float, np.ndarray, np.ndarray]:
         verdict = group.verdicts.get(row.episode)
-        after, answer = (np.zeros(len(row.ids), np.float32) for _ in range(2))
-        if row.status in ("failed", "aborted") or not row.owned().any() or not self._wanted(verdict):
-            return math.nan, after, answer
+        unsaid, after, answer = _nothing(row)
         wrote = Wrote.of(row, world.renderer)
         steps = cut(wrote.text, self.by)
         if not steps:
-            return math.nan, after, answer
+            return unsaid, after, answer
         read = verdict.extracted.strip() if verdict is not None and verdict.extracted else ""
         if read and (start := wrote.text.rfind(read)) > 0:
             _from(answer, wrote, start)
@@ -93,17 +99,15 @@ class FirstMistakes:
         try:
             first = await self._asked(question, world)
         except JudgeFailed:
-            return math.nan, after, answer
+            return unsaid, after, answer
         if first is not None:
             _from(after, wrote, steps[first][0])
         return float(first is not None), after, answer
 
-    def _wanted(self, verdict: Verdict | None) -> bool:
-        known = verdict is not None and verdict.known
-        return self.every or (known and verdict is not None and (self.right or verdict.label == "wrong"))
-
     async def _asked(self, question: FirstMistake, world: World) -> int | None:
         assert world.judge is not None
+        if self.votes == 1:
+            return await world.judge.ask(question, world.key)
         heard = await asyncio.gather(
             *(world.judge.ask(question, world.key, vote) for vote in range(self.votes)), return_exceptions=True
         )
@@ -128,6 +132,10 @@ def median_place(said: Sequence[int | None]) -> int | None:
     """The median of the places that votes name, the earlier one of two; None where no more than half name one."""
     places = [place for place in said if place is not None]
     return statistics.median_low(places) if 2 * len(places) > len(said) else None
+
+
+def _nothing(row: Rollout) -> tuple[float, np.ndarray, np.ndarray]:
+    return math.nan, np.zeros(len(row.ids), np.float32), np.zeros(len(row.ids), np.float32)
 
 
 def _from(flags: np.ndarray, wrote: Wrote, start: int) -> None:

@@ -17,6 +17,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,7 +45,7 @@ def cut(text: str, by: Cut) -> list[Span]:
         return []
     if by == "auto":
         found = [(0, len(text))]
-        for level in LEVELS:
+        for level in LEVELS if "\n" in text else LEVELS[2:]:
             if len(found := cut(text, level)) > 1:
                 break
         return found
@@ -78,8 +79,7 @@ def _starts(text: str, level: int) -> Iterator[int]:
 
 def first_tokens(spans: Sequence[Span], starts: Sequence[int]) -> list[int]:
     """For each character the first token whose own characters end behind it; len(spans) where none does."""
-    ends = [end for _, end in spans]
-    return [bisect_right(ends, start) for start in starts]
+    return [bisect_right(spans, start, key=itemgetter(1)) for start in starts]
 
 
 @dataclass(frozen=True)
