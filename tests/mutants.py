@@ -414,8 +414,8 @@ MUTANTS = [
     Mutant(
         "cliff border",
         "rollout/segments.py",
-        "bisect_right(ends, start)",
-        "bisect_right(ends, start) + 1",
+        "bisect_right(spans, start, key=itemgetter(1))",
+        "bisect_right(spans, start, key=itemgetter(1)) + 1",
         "tests/test_cliff.py::test_the_mistake_begins_at_the_first_token_that_wrote_any_of_it",
     ),
     Mutant(
@@ -428,8 +428,8 @@ MUTANTS = [
     Mutant(
         "oracle",
         "judges/oracle.py",
-        "n < len(known) and item == known[n]",
-        "n < len(known) and item != known[n]",
+        "n < len(known) and step == known[n]",
+        "n < len(known) and step != known[n]",
         "tests/test_judges.py::test_the_oracle_finds_the_first_wrong_step_of_sums_and_chains",
     ),
     Mutant(
