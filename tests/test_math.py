@@ -14,9 +14,11 @@ import pytest
 
 from rlvr.records import Task
 from rlvr.registry import names
-from rlvr.verify.math import judge
+from rlvr.verify.math import judge, parser
+from rlvr.verify.math.answers import read
 from rlvr.verify.math.conventions import Conventions
 from rlvr.verify.math.judge import compared
+from rlvr.verify.math.limits import Fault
 from rlvr.verify.math_answer import Math
 from rlvr.verify.spec import verifier_from
 
@@ -55,6 +57,29 @@ def test_case_from_the_field(id: str) -> None:
     case = CASES[id]
     verdict = Math(case["input"]["mode"])(case["input"]["response"], task(case["input"]["gold"]))
     assert verdict.label == ("right" if case["expected"]["correct"] else "wrong")
+
+
+def test_what_is_read_at_once_is_read_the_same_by_the_whole_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Atoms that stand alone, and tokens that the gold had too, take shorter ways."""
+
+    def readings() -> list[object]:
+        out: list[object] = []
+        for text in dict.fromkeys(text for _, a, b in PAIRS for text in (a, b)):
+            for thousands in (True, False):
+                try:
+                    out.append(read(text, thousands).node)
+                except Fault as fault:
+                    out.append((fault.reason, str(fault)))
+        return out
+
+    fast = readings()
+    monkeypatch.setattr(parser, "_LONE", frozenset[str]())
+    assert readings() == fast
+    assert len(fast) > 1500
+
+    gold = read("\\frac{1}{2}, 3")
+    assert read("\\dfrac12, 3", known=gold).node == read("\\dfrac12, 3").node
+    assert read("\\frac{1}{2}, 4", known=gold).node != gold.node
 
 
 def test_every_gold_equals_itself_in_a_box() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 
 from rlvr.records import Origin, Rollout, Task, Verdict
 from rlvr.registry import UnknownName, names
+from rlvr.verify import box
 from rlvr.verify.box import LastBox, last_boxed
 from rlvr.verify.choice import Choice
 from rlvr.verify.exact import Exact
@@ -248,6 +250,16 @@ def test_plain_compares_values_where_both_are_numbers_and_characters_elsewhere()
 )  # fmt: skip
 def test_the_last_box(text: str, content: str) -> None:
     assert last_boxed(text) == (content, "")
+
+
+def test_a_box_that_is_read_at_once_is_the_one_that_the_scan_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    r = random.Random(3)
+    parts = ["\\boxed{", "\\fbox {", "{", "}", "}", "\\}", "\\{", "\\frac", "\\\\", "7", " ", ", ", "x and y", "\n"]
+    texts = ["".join(r.choices(parts, k=r.randint(1, 9))) for _ in range(20_000)]
+    fast = [last_boxed(text) for text in texts]
+    monkeypatch.setattr(box, "_FLAT", re.compile("(?!)"))
+    assert [last_boxed(text) for text in texts] == fast
+    assert sum(content is not None for content, _ in fast) > 1000
 
 
 def test_without_a_closed_last_box_there_is_no_answer() -> None:

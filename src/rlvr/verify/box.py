@@ -18,6 +18,9 @@ _OPEN = re.compile(r"\\(?:boxed|fbox)\s{0,4}\{")
 _TOKEN = re.compile(  # a backslash that was written twice before a box escapes nothing
     r"\\(?:boxed|fbox)\s{0,4}\{|\\(?!\\(?:boxed|fbox)\s{0,4}\{).|[{}]", re.DOTALL
 )
+_FLAT = re.compile(  # most boxes: nothing escaped but the names of commands, braces at most in braces of the box
+    r"\\(?:boxed|fbox)\s{0,4}\{((?:[^{}\\]|\\[A-Za-z]|\{(?:[^{}\\]|\\[A-Za-z])*+\})*+)\}"
+)
 _BETWEEN = re.compile(  # boxes parted by this alone are one list
     r"(?:[\s,;$]|\\q?quad|\\[,;()\[\]]|and\b|or\b|\\text\s?\{\s?(?:and|or)\s?\}){0,24}+"
 )
@@ -33,6 +36,10 @@ def last_boxed(text: str) -> tuple[str | None, str]:
     """
     if len(text) > LONGEST_TEXT:
         return None, "over_limit"
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    flat = _FLAT.match(text, at, at + LONGEST_ANSWER) if at >= 0 else None
+    if flat and max(text.rfind("\\boxed", 0, at), text.rfind("\\fbox", 0, at)) < 0:
+        return flat[1].strip(), ""  # the usual case; the rest of this finds the same
     boxes = _opened_backwards(text)
     last = next(boxes, None)
     if last is None:

@@ -58,8 +58,11 @@ class Answer:
     tokens: tuple[Token, ...] = ()  # empty where the text was read without them
 
 
-def read(text: str, thousands: bool = True) -> Answer:
-    """What the whole text is; `thousands`: 1,234 is a number. Raises Fault: "no_answer", "unparsable", "over_limit"."""
+def read(text: str, thousands: bool = True, known: Answer | None = None) -> Answer:
+    """What the whole text is; `thousands`: 1,234 is a number. `known` has been read: the same tokens mean the same.
+
+    Raises Fault: "no_answer", "unparsable", "over_limit".
+    """
     text = normal_form(text)
     if not text:
         raise Fault("no_answer")
@@ -79,7 +82,10 @@ def read(text: str, thousands: bool = True) -> Answer:
         raise
     if not found:
         raise Fault("no_answer")
-    return Answer(text, _statement(text, found, thousands), tuple(found))
+    spelt = tuple(found)
+    if known is not None and spelt == known.tokens:
+        return Answer(text, known.node, spelt)
+    return Answer(text, _statement(text, found, thousands), spelt)
 
 
 def _time(text: str) -> Time | None:
@@ -115,13 +121,13 @@ def _statement(text: str, found: list[Token], thousands: bool) -> Node:
     first, second = found[0], found[1].kind if len(found) > 1 else ""
     if first.kind == "w" and (second == "w" or (len(first.value) > 1 and second not in ("/", "*", "^"))):
         return _words(text, found)
-    if thousands and _GROUPED.fullmatch(text):
+    if thousands and "," in text and _GROUPED.fullmatch(text):
         sign, items = text[0] == "-", text.lstrip("-").split(",")
         numbers: list[Node] = [Num(int(item)) for item in items]
         if sign:
             numbers[0] = negate(numbers[0])
         return Either((Num(int(text.replace(",", ""))), Many(tuple(numbers))))  # a number, or a list without spaces
-    if _SCIENTIFIC.fullmatch(text):
+    if len(found) > 1 and _SCIENTIFIC.fullmatch(text):
         return Either((decimal(text), _listed(found)))
     return _listed(found)
 
@@ -166,7 +172,7 @@ def _listed(found: Sequence[Token]) -> Node:
         if kind == ";":
             groups.append([])
     node = combined([combined(group, joins) for group in groups], joins)
-    if any(t.kind in ("pm", "mp") for t in found):
+    if parser.both_signs:
         node = expanded(node)
     return node
 

@@ -67,14 +67,19 @@ class Field:
 
     def exact(self, value: Exact) -> Exact:
         """The value, noted and paid for. Raises OverLimit where it is too long."""
-        top, bottom = value.numerator.bit_length(), value.denominator.bit_length()
-        size = max(top, bottom)
+        if type(value) is int:
+            top, bottom = value.bit_length(), 1
+        else:
+            top, bottom = value.numerator.bit_length(), value.denominator.bit_length()
+        size = top if top > bottom else bottom
         if size > 512:
             if size > MOST_BITS:
                 raise OverLimit(f"a number of over {MOST_BITS} bits")
             self.budget.spend(1 + (size * size >> 21))
-        self.low = min(self.low, -bottom, top - bottom if top else 0)
-        self.high = max(self.high, top)
+        if -bottom < self.low:
+            self.low = -bottom
+        if top > self.high:
+            self.high = top
         return whole(value)
 
     def _note(self, value: Value) -> Value:

@@ -402,9 +402,13 @@ def _flat(factors: Sequence[Node]) -> list[Node]:
 
 
 def _has(node: Any, kind: type) -> bool:
-    if isinstance(node, kind):
+    if type(node) is kind:
         return True
-    return isinstance(node, tuple) and any(_has(part, kind) for part in node)
+    if isinstance(node, tuple):
+        for part in node:
+            if isinstance(part, tuple) and _has(part, kind):
+                return True
+    return False
 
 
 def _undegreed(node: Any) -> Any:

@@ -56,7 +56,7 @@ def extract(text: str, mode: Mode) -> Extracted:
     if mode == "after_think" and not thought:
         return Extracted(None, "no_answer", "no text behind </think>")
     if mode == "last_box":
-        return _box(text)
+        return _box(text, _last_box(text))
     if mode == "hash_marker":
         return _line_behind(text, text.rfind("####"))
     marked = _marked(text)
@@ -91,8 +91,12 @@ def _after_thoughts(text: str) -> tuple[str, bool]:
 # Marks
 
 
-def _box(text: str) -> Extracted:
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+def _last_box(text: str) -> int:
+    return max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+
+
+def _box(text: str, at: int) -> Extracted:
+    """What the last box holds, which opens here; at -1 there is none."""
     end = at + LONGEST_BOX
     content, fault = last_boxed(text[max(0, at - _BEFORE_BOX) : end]) if at >= 0 else (None, "no_answer")
     if fault == "unparsable" and end < len(text):
@@ -112,14 +116,14 @@ def _line_behind(text: str, at: int) -> Extracted:
 
 def _marked(text: str) -> Extracted | None:
     """What the last mark holds; None where nothing is marked."""
-    box = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    box = _last_box(text)
     marker = text.rfind("####")
     tag, opened, closed = max((text.rfind(opened), opened, closed) for opened, closed in _TAGS)
     last = max(box, marker, tag)
     if last < 0:
         return None
     if last == box:
-        return _box(text)
+        return _box(text, box)
     if last == marker:
         return _line_behind(text, marker)
     end = text.find(closed, tag)

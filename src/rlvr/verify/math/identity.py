@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpmath import libmp
 
@@ -45,19 +45,21 @@ def shape(*nodes: Node) -> Shape:
     """Of several formulas together."""
     names: set[str] = set()
     rational, discrete, imaginary, degree, largest, bent = True, False, False, 1, 0, False
-    stack: list[Node] = list(nodes)
+    stack: list[Any] = list(nodes)
     while stack:
         node = stack.pop()
-        if isinstance(node, Num | Dec):
-            largest = max(largest, min(1000, abs(node.value.numerator) // node.value.denominator + 1))
-        elif isinstance(node, Var):
+        kind = type(node)
+        if kind is Num or kind is Dec:
+            value = node.value
+            largest = max(largest, min(1000, abs(value.numerator) // value.denominator + 1))
+        elif kind is Var:
             names.add(node.name)
-        elif isinstance(node, Sum):
+        elif kind is Sum:
             stack += node.terms
-        elif isinstance(node, Prod):
+        elif kind is Prod:
             stack += node.tops
             stack += node.bottoms
-        elif isinstance(node, Pow):
+        elif kind is Pow:
             exponent = exact(node.exponent)
             stack.append(node.base)
             if exponent is None or exponent.denominator != 1:
@@ -67,16 +69,16 @@ def shape(*nodes: Node) -> Shape:
                 discrete |= exponent is None and base is not None and base < 0
             else:
                 degree *= max(1, min(abs(exponent.numerator), 1000))
-        elif isinstance(node, Call):
+        elif kind is Call:
             rational = False
             discrete |= node.name in _DISCRETE
             bent |= node.name in _BENT
             stack += node.args
-        elif isinstance(node, Const):
+        elif kind is Const:
             rational = False
             imaginary |= node.name == "i"
-        elif isinstance(node, Neg | Percent | Degree):
-            rational &= not isinstance(node, Degree)
+        elif kind is Neg or kind is Percent or kind is Degree:
+            rational &= kind is not Degree
             stack.append(node.arg)
     return Shape(frozenset(names), rational, discrete, imaginary, degree, bent, largest * bent)
 

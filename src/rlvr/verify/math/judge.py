@@ -12,7 +12,7 @@ from rlvr.verify.math.compare import Comparison
 from rlvr.verify.math.conventions import Conventions
 from rlvr.verify.math.identity import Bench
 from rlvr.verify.math.limits import WORK, Fault, OverLimit, Undefined
-from rlvr.verify.math.nodes import Either, Labelled, Node
+from rlvr.verify.math.nodes import Either, Labelled, Node, exact
 from rlvr.verify.verifier import squeeze
 
 TOO_DEAR = "comparing it with itself takes too long"
@@ -35,7 +35,7 @@ def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
     if isinstance(right, Fault):
         return Finding("bad_gold", f"the gold cannot be read: {right}")
     try:
-        left = read(answer, conventions.thousands)
+        left = read(answer, conventions.thousands, right)
     except Fault as fault:
         return Finding(fault.reason, str(fault))
     how = f"{kind(left.node)} beside {kind(right.node)}"
@@ -57,6 +57,8 @@ def compared(answer: str, gold: str, conventions: Conventions) -> Finding:
 
 def _alike(answer: str, gold: str) -> bool:
     """Whether two texts are the same but for spaces and marks around them."""
+    if answer == gold:
+        return True
     if len(answer) > _LONG or len(gold) > _LONG:
         answer, gold = (" ".join(text.split()).replace(", ", ",").replace(" ,", ",") for text in (answer, gold))
         return answer == gold
@@ -88,6 +90,8 @@ def _complaint(gold: str, conventions: Conventions) -> str:
     may take, for both come out of one verdict's time: TOO_DEAR where that does not tell."""
     answer = _gold(gold, conventions.thousands)
     assert isinstance(answer, Answer)
+    if exact(answer.node) is not None:
+        return ""  # a number
     try:
         if _comparison(answer, answer, conventions, WORK // 2).same(answer.node, answer.node):
             return ""

@@ -40,6 +40,9 @@ _NO_EXPONENT = re.compile(r"[0-9]+")
 _MIXED = re.compile(r"[0-9]+ ([1-9][0-9]{2})\s?/\s?([0-9]{3,9})(?![0-9])")
 _TIMES_TEN = re.compile(r"\s*10\s*\^")
 _SEPARATORS = re.compile(r"\{,\}|,\\!\ ?|\\[,:;!]|,|\ ")
+_SINGLE = {  # what can only be a sign by itself, wherever it stands
+    sign: token for sign, token in SYMBOLS.items() if len(sign) == 1 and not sign.isalnum() and sign not in "\\<>=!~*. "
+}
 _BRACKETS = {"(": 1, "[": 1, "{{": 1, "langle": 1, ")": -1, "]": -1, "}}": -1, "rangle": -1}
 
 
@@ -87,6 +90,16 @@ def tokens(text: str, thousands: bool = True) -> list[Token]:
     depth = 0 if thousands else 1000  # of brackets in which a comma separates
     at, end = 0, len(text)
     while at < end:
+        if len(out) > MOST_TOKENS:
+            raise OverLimit(f"over {MOST_TOKENS} tokens")
+        symbol = text[at]
+        if symbol in _SINGLE:
+            at += 1
+            token = _SINGLE[symbol]
+            if token is not None:
+                out.append(token)
+                depth += _BRACKETS.get(token.kind, 0)
+            continue
         found = (_INSIDE if depth > 0 else _OUTSIDE).match(text, at)
         assert found is not None
         group = found.lastgroup
@@ -94,7 +107,11 @@ def tokens(text: str, thousands: bool = True) -> list[Token]:
         if group == "space":
             continue
         if group == "n":
-            at = _number(text, found, out)
+            raw = found["n"]
+            if raw.isdigit() and len(raw) <= LONGEST_LITERAL:
+                out.append(Token("n", raw))
+            else:
+                at = _number(text, found, out)
         elif group == "w":
             run = found["w"]
             if run in "xX" and out and out[-1].kind == "n" and _TIMES_TEN.match(text, at):
@@ -124,8 +141,8 @@ def tokens(text: str, thousands: bool = True) -> list[Token]:
             out += _upright(found["macro"], found["upright"])
         else:
             out.append(Token(found["env"], found["kind"]))
-        if len(out) > MOST_TOKENS:
-            raise OverLimit(f"over {MOST_TOKENS} tokens")
+    if len(out) > MOST_TOKENS:
+        raise OverLimit(f"over {MOST_TOKENS} tokens")
     return out
 
 

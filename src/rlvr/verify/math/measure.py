@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rlvr.verify.math.parser import Parser
 
 _MOST_WORDS = 4  # in one unit
+_BEHIND = frozenset(["w", "f", "money", "pmod", "/", "v", "*"])  # what a unit, or more of one, may begin with
 _SQUARED = {"squared": 2, "cubed": 3}
 
 
@@ -20,14 +21,16 @@ def entry(parser: Parser) -> Node:
     """[-] [money] sum [unit]; several quantities of one kind in a row (5 ft 3 in) are added."""
     money: Unit | None = None
     negative = False
-    if parser.kind == "-" and parser.ahead(1).kind == "money":
+    token = parser.tokens[parser.at]
+    if token.kind == "-" and parser.ahead(1).kind == "money":
         negative = True
         parser.at += 1
-    if parser.kind == "money":
-        money = UNITS[parser.ahead(0).value]
+        token = parser.ahead(0)
+    if token.kind == "money":
+        money = UNITS[token.value]
         parser.at += 1
     node = parser.sum()
-    if parser.kind not in ("w", "f", "money", "pmod", "/", "v", "*") and money is None:
+    if money is None and parser.tokens[parser.at].kind not in _BEHIND:
         return node
     node, unit = _unit(parser, node, money)
     if unit is None:

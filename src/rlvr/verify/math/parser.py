@@ -47,9 +47,15 @@ from rlvr.verify.math.nodes import (
 )
 from rlvr.verify.math.units import SINGLE_LETTERS
 
+_LONE = frozenset(["n", "v", "c"])  # atoms of one token, where none follows that says more of them:
+_CLOSES = frozenset(["end of text", ",", ";", ")", "]", "}", "}}", "and", "or"])
+_PARTS = _CLOSES | {"+", "-", "=", "<", ">", "<=", ">="}
 _SETS = frozenset([Tuple, Set, SetOp])
 _SETS_OPEN = frozenset(["(", "[", "]", "{", "{{"])
 SIGNS = frozenset(["=", "~", "!=", "<", "<=", ">", ">=", "in"])
+_SET_SIGNS = frozenset(["cup", "cap", "setminus"])
+_ADDS = frozenset(["+", "-", "pm", "mp"])
+_END = Token("end of text")
 
 ATOMS = {
     "n": literals.number, "v": literals.name, "c": literals.constant, "w": literals.word, "text": literals.named_set,
@@ -65,11 +71,12 @@ class Parser:
     """Reads a list of tokens from left to right. Every method raises Fault where the text makes no sense."""
 
     def __init__(self, tokens: Sequence[Token]):
-        self.tokens = [*tokens, Token("end of text")]
+        self.tokens = [*tokens, _END]
         self.at = 0
         self.depth = 0
         self.bars = 0  # open |...|
         self.colon = True  # a colon is a ratio's
+        self.both_signs = False  # a \\pm or \\mp was read
 
     # Small things
 
@@ -84,6 +91,14 @@ class Parser:
         if self.kind != kind:
             raise Fault("unparsable", f"{kind!r} is missing before {self.kind!r}")
         self.at += 1
+
+    def _lone(self, ends: frozenset[str]) -> Node | None:
+        """An atom of one token before one of these, which most are: nothing between here and `atom` has a say in it."""
+        token = self.tokens[self.at]
+        if token.kind in _LONE and self.tokens[self.at + 1].kind in ends:
+            self.at += 1
+            return literals.plain(token.value) if token.kind == "n" else ATOMS[token.kind](self, token)
+        return None
 
     def _deeper(self) -> None:
         self.depth += 1
@@ -118,6 +133,9 @@ class Parser:
     # Sets, relations
 
     def relation(self) -> Node:
+        lone = self._lone(_CLOSES)
+        if lone is not None:
+            return lone
         sides: list[Node] = []
         signs: list[str] = []
         if self.kind not in SIGNS and self.kind != "not":
@@ -125,7 +143,7 @@ class Parser:
         else:
             sides.append(Text(""))
         while True:
-            sign = self.kind
+            sign = self.tokens[self.at].kind
             if sign == "not":
                 self.at += 1
                 if self.kind != "=":
@@ -140,8 +158,8 @@ class Parser:
 
     def union(self) -> Node:
         left = self.ratio()
-        while self.kind in ("cup", "cap", "setminus") or self._joins(left):
-            sign = "cup" if self.kind == "v" else self.kind
+        while (kind := self.tokens[self.at].kind) in _SET_SIGNS or (kind == "v" and self._joins(left)):
+            sign = "cup" if kind == "v" else kind
             self.at += 1
             right = self.ratio()
             if isinstance(left, SetOp) and left.name == sign and sign != "setminus":
@@ -171,12 +189,13 @@ class Parser:
         terms: list[Node] = []
         while True:
             negative, sign = False, 0
-            while (kind := self.kind) in ("+", "-", "pm", "mp"):
+            while (kind := self.tokens[self.at].kind) in _ADDS:
                 self.at += 1
                 if kind == "-":
                     negative = not negative
                 elif kind != "+":
                     sign = 1 if kind == "pm" else -1
+                    self.both_signs = True
             term = self.product()
             if type(term) is Matrix:
                 term = _scaled(term, Num(-1)) if negative else term
@@ -185,7 +204,7 @@ class Parser:
             elif negative:
                 term = negate(self.scalar(term))
             terms.append(term)
-            if self.kind not in ("+", "-", "pm", "mp"):
+            if self.tokens[self.at].kind not in _ADDS:
                 break
         if len(terms) == 1:
             return terms[0]
@@ -194,10 +213,13 @@ class Parser:
         return add([self.scalar(term) for term in terms])
 
     def product(self) -> Node:
+        lone = self._lone(_PARTS)
+        if lone is not None:
+            return lone
         tops: list[Node] = [self.factor()]
         bottoms: list[Node] = []
         while True:
-            kind = self.kind
+            kind = self.tokens[self.at].kind
             if kind == "*":
                 self.at += 1
                 tops.append(self._signed_factor())
@@ -243,11 +265,11 @@ class Parser:
         return negate(self.scalar(node)) if negative else node
 
     def factor(self) -> Node:
-        bracketed = self.kind == "("
+        bracketed = self.tokens[self.at].kind == "("
         depth = self.depth
         node = self.atom()
         while True:
-            kind = self.kind
+            kind = self.tokens[self.at].kind
             if kind in ("^", "!", "%", "deg"):
                 self._deeper()
             if kind == "^":
@@ -300,7 +322,9 @@ class Parser:
         return negate(node) if negative else node
 
     def atom(self) -> Node:
-        self._deeper()
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise OverLimit(f"over {DEEPEST} levels")
         token = self.tokens[self.at]
         self.at += 1
         read = ATOMS.get(token.kind)

@@ -37,6 +37,8 @@ _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 def settled(node: Node) -> Node:
     """The node with every relation in it taken for what it says. Raises Fault for one that says nothing."""
+    if type(node) in SCALARS:
+        return node  # the usual case
     if isinstance(node, Relation):
         return _relation(node)
     if isinstance(node, SetOp):
