@@ -173,7 +173,8 @@ def test_a_prompt_is_computed_once_and_a_row_ends_before_its_last_token() -> Non
     layout = Layout.of(chains, torch.tensor([3, 1, 4]))
     assert len(layout.source) == 5 + 2 + 0 + 3
     assert layout.position.tolist() == [0, 1, 2, 3, 4, 5, 6, 5, 6, 7]
-    assert layout.wanted.tolist() == [4, 5, 6, 4, 4, 7, 8, 9]
+    assert layout.kept.tolist() == [4, 5, 6, 7, 8, 9]  # of the prompt its last token alone
+    assert layout.kept[layout.wanted].tolist() == [4, 5, 6, 4, 4, 7, 8, 9]
 
 
 def test_prefixes_are_equal_only_if_all_their_ids_are() -> None:

@@ -9,7 +9,7 @@ told by `unfit` and keeps Hugging Face's own path.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -58,6 +58,27 @@ class Rectangle:
     seen: Tensor  # [B, T] what they look at
     mask: Tensor | None  # [B, 1, S, T] True where they may; None if the tokens before each and itself
 
+    def to(self, device: torch.device) -> Rectangle:
+        mask = None if self.mask is None else self.mask.to(device)
+        return Rectangle(self.asks.to(device), self.seen.to(device), mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """Who looks at whom in a layer."""
+
+    back: Tensor  # where each token that looks is in the rectangles' `asks`, laid end to end
+    rectangles: list[Rectangle] = field(default_factory=list)
+
+    def add(self, asks: Tensor, real: Tensor, seen: Tensor, mask: Tensor | None) -> None:
+        """Another rectangle, whose `asks` are tokens where `real` and padding elsewhere."""
+        flat = torch.arange(asks.numel(), device=asks.device).view_as(asks)
+        self.back[asks[real]] = flat[real] + sum(r.asks.numel() for r in self.rectangles)
+        self.rectangles.append(Rectangle(asks, seen, mask))
+
+    def to(self, device: torch.device) -> Looking:
+        return Looking(self.back.to(device), [r.to(device) for r in self.rectangles])
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -65,16 +86,14 @@ class Layout:
 
     source: Tensor  # [M] index into the chains' ids
     position: Tensor  # [M] place in its own row
-    rectangles: list[Rectangle]
-    back: Tensor  # [M] where each token is in the rectangles' `asks`, laid end to end
-    wanted: Tensor  # [n] the token before each trained one
+    looking: Looking  # of all M
+    kept: Tensor  # [m] the tokens that somebody wants of the last layer: of a root that is shared, its last
+    last: Looking  # of these, in the last layer
+    wanted: Tensor  # [n] the token before each trained one, as an index into `kept`
 
     def to(self, device: torch.device) -> Layout:
-        move = lambda x: x.to(device)  # noqa: E731
-        seen = [
-            Rectangle(move(r.asks), move(r.seen), None if r.mask is None else move(r.mask)) for r in self.rectangles
-        ]
-        return Layout(move(self.source), move(self.position), seen, move(self.back), move(self.wanted))
+        source, position, kept, wanted = (x.to(device) for x in (self.source, self.position, self.kept, self.wanted))
+        return Layout(source, position, self.looking.to(device), kept, self.last.to(device), wanted)
 
     @staticmethod
     def of(chains: Chains, length: Tensor) -> Layout:
@@ -83,7 +102,8 @@ class Layout:
         count = length[rows]
         first, last = chains.first(length)[rows], chains.at[count.cumsum(0) - 1]
         roots, root_of = torch.unique(chains.prefixes(rows, first), return_inverse=True)
-        if len(roots) == len(rows):  # nothing is shared: whole rows are roots
+        shared = len(roots) < len(rows)
+        if not shared:  # whole rows are roots
             roots = root_of = torch.arange(len(rows), device=device)
             first = last
         size = torch.cat([first[roots], last - first])  # of roots, then of branches
@@ -94,18 +114,21 @@ class Layout:
         position = inside + offset[part]
         starts = chains.starts[rows]
         source = torch.cat([starts[roots], starts])[part] + position
-        back = torch.empty_like(part)
-        rectangles, done = [], 0
+        ends = size[: len(roots)].cumsum(0)
+        idle = int(ends[-1]) - len(roots) if shared else 0  # tokens of roots before the last of each
+        kept = torch.arange(idle, len(part), device=device)
+        if shared:
+            kept[: len(roots)] = ends - 1
+        looking, last_looking = Looking(torch.empty_like(part)), Looking(torch.empty_like(kept))
         for are_roots, which in _of_like_size(size, len(roots)):
             s = int(size[which].max())
             column = torch.arange(s, device=device)
             within = column < size[which][:, None]
             asks = torch.where(within, begin[which][:, None] + column, 0)
-            flat = done + torch.arange(asks.numel(), device=device).view_as(asks)
-            back[asks[within]] = flat[within]
-            done += asks.numel()
             if are_roots:
-                rectangles.append(Rectangle(asks, asks, None))
+                looking.add(asks, within, asks, None)
+                if shared:
+                    last_looking.add(which[:, None], within[:, :1], asks, within[:, None, None])
                 continue
             root = root_of[which - len(roots)]
             before = torch.arange(int(size[root].max()), device=device)
@@ -113,12 +136,16 @@ class Layout:
             behind = torch.where(there, begin[root][:, None] + before, 0)
             causal = (column <= column[:, None]).expand(len(which), -1, -1)
             mask = torch.cat([there[:, None].expand(-1, s, -1), causal], 2)[:, None]
-            rectangles.append(Rectangle(asks, torch.cat([behind, asks], 1), mask))
+            seen = torch.cat([behind, asks], 1)
+            looking.add(asks, within, seen, mask)
+            last_looking.add((asks - idle).clamp(min=0), within, seen, mask)
         row = torch.repeat_interleave(torch.arange(len(rows), device=device), count)
         before = chains.at - 1
         branch = begin[len(roots) :][row] + before - first[row]
-        wanted = torch.where(before < first[row], begin[root_of[row]] + before, branch)
-        return Layout(source, position, rectangles, back, wanted)
+        if not shared:
+            return Layout(source, position, looking, kept, looking, begin[root_of[row]] + before)
+        wanted = torch.where(before < first[row], root_of[row], branch - idle)
+        return Layout(source, position, looking, kept, last_looking, wanted)
 
 
 def _of_like_size(size: Tensor, roots: int) -> list[tuple[bool, Tensor]]:
@@ -142,17 +169,24 @@ class Fused:
         """[n, d] last hidden states before each trained token of the chains whose ids and layout these are. Autograd is
         on."""
         # the kernel wants numbers, and would make them from booleans in every layer
-        masks = [None if r.mask is None else self._bias(r.mask) for r in at.rectangles]
+        masks = [r.mask for look in (at.looking, at.last) for r in look.rectangles if r.mask is not None]
+        bias = {id(mask): self._bias(mask) for mask in masks}
 
-        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            outs = [
-                self._attention(_rows(q, r.asks), _rows(k, r.seen), _rows(v, r.seen), mask, causal=mask is None)
-                for r, mask in zip(at.rectangles, masks)
-            ]
-            return F.embedding(at.back, torch.cat([x.reshape(-1, self._heads * self._size) for x in outs]))
+        def attend_as(looking: Looking) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+            def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+                outs = [
+                    self._attention(
+                        _rows(q, r.asks), _rows(k, r.seen), _rows(v, r.seen), bias.get(id(r.mask)), r.mask is None
+                    )
+                    for r in looking.rectangles
+                ]
+                return F.embedding(looking.back, torch.cat([x.reshape(-1, self._heads * self._size) for x in outs]))
 
-        h = self._run(ids[at.source], at.position, [attend] * len(self._body.layers))
-        return h[at.wanted]
+            return attend
+
+        attends = [attend_as(at.looking)] * (len(self._body.layers) - 1) + [attend_as(at.last)]
+        kept = at.kept if len(at.kept) < len(at.source) else None
+        return self._run(ids[at.source], at.position, attends, kept)[at.wanted]
 
     def body(self, ids: Tensor, positions: Tensor, mask: Tensor | None = None, cache: Any = None) -> Tensor:
         """As LanguageModel.body."""
@@ -183,28 +217,48 @@ class Fused:
     def _dtype(self) -> torch.dtype:
         return self._body.norm.weight.dtype
 
-    def _run(self, ids: Tensor, positions: Tensor, attends: list[Callable[[Tensor, Tensor, Tensor], Tensor]]) -> Tensor:
+    def _run(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        attends: list[Callable[[Tensor, Tensor, Tensor], Tensor]],
+        kept: Tensor | None = None,
+    ) -> Tensor:
+        """[M, d]; [m, d] where the last layer is asked for these tokens alone."""
         h = self._body.embed_tokens(ids)
         cos, sin = (x[0, :, None] for x in self._body.rotary_emb(h, positions[None]))
         half = self._size // 2
         sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)  # with the sign of the half that it turns
-        for layer, attend in zip(self._body.layers, attends):
+        for i, (layer, attend) in enumerate(zip(self._body.layers, attends), 1):
+            given = layer, h, cos, sin, attend, kept if i == len(attends) else None
             if "forward" in vars(layer) and torch.is_grad_enabled():  # see model.recompute_layers
-                h = checkpoint(self._layer, layer, h, cos, sin, attend, use_reentrant=False, preserve_rng_state=False)
+                h = checkpoint(self._layer, *given, use_reentrant=False, preserve_rng_state=False)
             else:
-                h = self._layer(layer, h, cos, sin, attend)
+                h = self._layer(*given)
         return _norm(self._body.norm, h)
 
     def _layer(
-        self, layer: nn.Module, h: Tensor, cos: Tensor, sin: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+        self,
+        layer: nn.Module,
+        h: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+        kept: Tensor | None = None,
     ) -> Tensor:
         mixer: Any = layer.self_attn
         mlp: Any = layer.mlp
         x = _norm(layer.input_layernorm, h)
-        q, k, v = (f(x).view(len(h), -1, self._size) for f in (mixer.q_proj, mixer.k_proj, mixer.v_proj))
+        k, v = (f(x).view(len(h), -1, self._size) for f in (mixer.k_proj, mixer.v_proj))
+        if hasattr(mixer, "k_norm"):
+            k = _norm(mixer.k_norm, k)
+        k = _rotate(k, cos, sin)
+        if kept is not None:  # all are looked at, these alone look
+            h, x, cos, sin = F.embedding(kept, h), F.embedding(kept, x), cos[kept], sin[kept]
+        q = mixer.q_proj(x).view(len(h), -1, self._size)
         if hasattr(mixer, "q_norm"):
-            q, k = _norm(mixer.q_norm, q), _norm(mixer.k_norm, k)
-        h = h + mixer.o_proj(attend(_rotate(q, cos, sin), _rotate(k, cos, sin), v))
+            q = _norm(mixer.q_norm, q)
+        h = h + mixer.o_proj(attend(_rotate(q, cos, sin), k, v))
         x = _norm(layer.post_attention_layernorm, h)
         return h + mlp.down_proj(mlp.act_fn(mlp.gate_proj(x)) * mlp.up_proj(x))
 
