@@ -71,6 +71,8 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("interval, closed", f"[{a}, {b}]", lambda x: a <= x <= b),
         Written("interval, other end", f"[{a}, {c}]", lambda x: a <= x <= c),
         Written("bracket turned", f"]{a}, {b}[", lambda x: a < x < b),
+        Written("bracket turned, left", f"]{a}, {b}]", lambda x: a < x <= b),
+        Written("bracket turned, right", f"[{a}, {b}[", lambda x: a <= x < b),
         Written("double inequality, open", f"{a} < x < {b}", lambda x: a < x < b),
         Written("double inequality, closed left", f"{a} \\le x < {b}", lambda x: a <= x < b),
         Written("double inequality, turned", f"{b} \\ge x > {a}", lambda x: a < x <= b),
@@ -78,6 +80,8 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("set builder", f"\\{{x \\mid {a} < x < {b}\\}}", lambda x: a < x < b),
         Written("pieces that touch", f"[{a}, {b}) \\cup [{b}, {c}]", lambda x: a <= x <= c),
         Written("pieces that begin together", f"({a}, {b}] \\cup [{a}, {c}]", lambda x: a <= x <= c),
+        Written("pieces that begin together, closed first", f"[{a}, {b}) \\cup ({a}, {c}]", lambda x: a <= x <= c),
+        Written("pieces that begin together, open", f"({a}, {c}) \\cup ({a}, {b})", lambda x: a < x < c),
         Written("pieces that end together", f"[{a}, {c}] \\cup [{b}, {c})", lambda x: a <= x <= c),
         Written("pieces that overlap", f"[{a}, {c}] \\cup ({b}, {c}]", lambda x: a <= x <= c),
         Written("pieces, a point missing", f"[{a}, {b}) \\cup ({b}, {c}]", lambda x: a <= x <= c and x != b),
@@ -88,6 +92,42 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("intersection, open", f"({a}, {c}) \\cap ({b}, {d})", lambda x: b < x < c),
         Written("intersection, closed", f"[{a}, {c}] \\cap [{b}, {d}]", lambda x: b <= x <= c),
         Written("intersection, half", f"[{a}, {c}) \\cap [{b}, {d}]", lambda x: b <= x < c),
+        Written("intersection, one beginning", f"[{a}, {c}] \\cap ({a}, {b}]", lambda x: a < x <= b),
+        Written("intersection, one beginning, turned", f"({a}, {c}] \\cap [{a}, {b}]", lambda x: a < x <= b),
+        Written("intersection, one end", f"[{b}, {c}) \\cap [{a}, {c}]", lambda x: b <= x < c),
+        Written("intersection, one end, turned", f"({a}, {c}] \\cap [{b}, {c})", lambda x: b <= x < c),
+        Written("intersection, a point", f"[{a}, {b}] \\cap [{b}, {c}]", lambda x: x == b),
+        Written("a point", f"\\{{{b}\\}}", lambda x: x == b),
+        Written("intersection, no point", f"[{a}, {b}) \\cap [{b}, {c}]", lambda x: False),
+        Written("intersection, no point, turned", f"[{a}, {b}] \\cap ({b}, {c}]", lambda x: False),
+        Written("nothing", "\\emptyset", lambda x: False),
+        Written("intersection of rays", f"({a}, \\infty) \\cap [{b}, \\infty)", lambda x: x >= b),
+        Written("intersection of rays, left", f"(-\\infty, {b}) \\cap (-\\infty, {a})", lambda x: x < a),
+        Written("union of rays", f"({c}, \\infty) \\cup [{b}, \\infty)", lambda x: x >= b),
+        Written("union of rays, left", f"(-\\infty, {a}) \\cup (-\\infty, {b}]", lambda x: x <= b),
+        Written("a ray, from b", f"[{b}, \\infty)", lambda x: x >= b),
+        Written("a ray, to b", f"x \\le {b}", lambda x: x <= b),
+        Written("an empty piece", f"({b}, {b}) \\cup [{c}, {d}]", lambda x: c <= x <= d),
+        Written("an empty piece, closed left", f"[{b}, {b}) \\cup [{c}, {d}]", lambda x: c <= x <= d),
+        Written("an empty piece, closed right", f"({b}, {b}] \\cup [{c}, {d}]", lambda x: c <= x <= d),
+        Written("a piece of one point", f"[{b}, {b}] \\cup [{c}, {d}]", lambda x: x == b or c <= x <= d),
+        Written("a point and a piece", f"\\{{{b}\\}} \\cup [{c}, {d}]", lambda x: x == b or c <= x <= d),
+        Written("no empty piece", f"[{c}, {d}]", lambda x: c <= x <= d),
+        Written(
+            "everything but two pieces",
+            f"\\mathbb{{R}} \\setminus ([{a}, {b}) \\cup ({c}, {d}])",
+            lambda x: x < a or b <= x <= c or x > d,
+        ),
+        Written(
+            "its three pieces",
+            f"(-\\infty, {a}) \\cup [{b}, {c}] \\cup ({d}, \\infty)",
+            lambda x: x < a or b <= x <= c or x > d,
+        ),
+        Written(
+            "everything but two rays",
+            f"\\mathbb{{R}} \\setminus ((-\\infty, {a}] \\cup [{b}, \\infty))",
+            lambda x: a < x < b,
+        ),
         Written("its interval, open", f"({b}, {c})", lambda x: b < x < c),
         Written("its interval, half", f"[{b}, {c})", lambda x: b <= x < c),
         Written("its interval, closed", f"[{b}, {c}]", lambda x: b <= x <= c),
@@ -108,6 +148,7 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("a ray and a point", f"\\{{{a}\\}} \\cup ({b}, \\infty)", lambda x: x == a or x > b),
         Written("absolute below", f"|x| < {p}", lambda x: abs(x) < p),
         Written("absolute below, closed", f"|x| \\le {p}", lambda x: abs(x) <= p),
+        Written("absolute below, from 0", f"0 \\le |x| < {p}", lambda x: abs(x) < p),
         Written("its interval", f"(-{p}, {p})", lambda x: -p < x < p),
         Written("its closed interval", f"[-{p}, {p}]", lambda x: -p <= x <= p),
         Written("absolute above", f"|x| > {p}", lambda x: abs(x) > p),
@@ -167,6 +208,9 @@ def _several(r: random.Random) -> Iterator[Asked]:
         yield Asked(no, "list, one changed", f"{x}, {y}, {z}", text, False)
     yield Asked(yes, "a set has an item once", f"\\{{{x}, {y}\\}}", f"\\{{{x}, {y}, {x}\\}}", True)
     yield Asked(no, "a list counts it twice", f"{x}, {y}", f"{x}, {y}, {x}", False)
+    yield Asked(yes, "a set of formulas, one twice", f"\\{{x, x+{a}\\}}", f"\\{{x, x+{a}, x\\}}", True)
+    yield Asked(no, "a set of formulas, one less", f"\\{{x, x+{a}\\}}", "\\{x\\}", False)
+    yield Asked(no, "a set of formulas, one changed", f"\\{{x, x+{a}\\}}", f"\\{{x, x-{a}\\}}", False)
     yield Asked(no, "a set of one less", f"\\{{{x}, {y}\\}}", f"\\{{{x}\\}}", False)
     yield Asked(yes, "a set of one", f"\\{{{x}\\}}", f"{x}", True)
     yield Asked(yes, "pairs in another order", f"({x}, {y}), ({y}, {z})", f"({y}, {z}), ({x}, {y})", True)
@@ -202,6 +246,23 @@ def _names(r: random.Random) -> Iterator[Asked]:
         (f"f(x) = {a}x", f"{a}x"),
         (f"y = {a}x + {b}", f"{b} + {a}x = y"),
         (f"y = {a}x + {b}", f"y - {a}x = {b}"),
+        (f"y = {a}x + {b}", f"x = \\frac{{y - {b}}}{{{a}}}"),
+        (f"y = {a}x + {b}", f"\\frac{{y - {b}}}{{{a}}} = x"),
+        (f"{a}x + {b}y \\ne {c}", f"-{a}x - {b}y \\ne -{c}"),
+        (f"x < {a}", f"{b}x < {a * b}"),
+        (f"{a} < x \\le {a + b}", f"{a * c} < {c}x \\le {(a + b) * c}"),
+        (f"|AB| = {a}", f"{a}"),
+        (f"\\frac{{AB}}{{CD}} = \\frac{{{a}}}{{{b}}}", f"\\frac{{{a}}}{{{b}}}"),
+        (f"{a}", f"= {a}"),
+        (f"{a}", f"x \\approx {a}"),
+        ("\\pi", "\\pi \\approx 3.14"),
+        ("\\pi", "x = \\pi \\approx 3.14"),
+        (f"\\frac{{{a}}}{{7}}", f"x = \\frac{{{a}}}{{7}} \\approx {a / 7:.2f}"),
+        (f"(x, y) = ({a}, {b}), z = {c}", f"z = {c}, (x, y) = ({a}, {b})"),
+        (f"x = {a}, x = {b}, y = {c}", f"y = {c}, x = {b}, x = {a}"),
+        (f"k = {a}, x > {b}", f"x > {b}, k = {a}"),
+        (f"x = {a}, y = {b}", f"\\begin{{cases}} x = {a} \\\\ y = {b} \\end{{cases}}"),
+        (f"180^\\circ - {a}x", f"180 - {a}x"),
         (f"{a}x + {b}y = {c}", f"{2 * a}x + {2 * b}y = {2 * c}"),
         (f"{a}x + {b}y = {c}", f"{c} = {b}y + {a}x"),
         (f"{a}x + {b}y = {c}", f"{a}x + {b}y - {c} = 0"),
@@ -227,6 +288,31 @@ def _names(r: random.Random) -> Iterator[Asked]:
         (f"k = {a}, {b}, {c}", f"k = {a}, {b}, {c + 1}"),
         (f"k = {a}, {b}, {c}", f"m = {a}, {b}, {c}"),
         (f"y = {a}x + {b}", f"y = {a}x - {b}"),
+        (f"y = {a}x + {b}", f"x = \\frac{{y + {b}}}{{{a}}}"),
+        (f"y = {a}x + {b}", f"y - {a}x = {c}"),
+        (f"{a}x + {b}y \\ne {c}", f"{a}x + {b}y = {c}"),
+        (f"{a}x + {b}y \\ne {c}", f"{a}x - {b}y \\ne {c}"),
+        (f"{a}x + {b}y < {c}", f"{a}x + {b}y = {c}"),
+        (f"{a}x + {b}y < {c}", f"{a}x + {b}y"),
+        (f"x < {a}", f"{b}x < {a * b + 1}"),
+        (f"x < {a}", f"-{b}x < -{a * b}"),
+        (f"{a} < x \\le {a + b}", f"{a * c} < {c}x < {(a + b) * c}"),
+        (f"{a} < x \\le {a + b}", f"{c}x \\le {(a + b) * c}"),
+        (f"|AB| = {a}", f"{b}"),
+        (f"|x| = {a}", f"{a}"),
+        (f"Bx = {a}", f"{a}"),
+        (f"{a}", f"x = {a} = {a + 1}"),
+        (f"{a + 1}", f"x = {a} = {a + 1}"),
+        (f"{a + 1}", f"{a} + 0 = {a} = {a + 1}"),
+        (f"{a}", f"x \\approx {a + 1}"),
+        ("\\pi", "3 \\approx \\pi"),
+        (f"(x, y) = ({a}, {b})", f"(x, z) = ({a}, {b})"),
+        (f"P = ({a}, {b})", f"{a}, {b}"),
+        (f"(x, y) = ({a}, {b}), z = {c}", f"z = {c}, (x, y) = ({b}, {a})"),
+        (f"x = {a}, x = {b}, y = {c}", f"y = {a}, x = {b}, x = {c}"),
+        (f"k = {a}, x > {b}", f"x > {a}, k = {b}"),
+        (f"x = {a}, y = {b}", f"\\begin{{cases}} x = {b} \\\\ y = {a} \\end{{cases}}"),
+        (f"180^\\circ - {a}x", f"180 + {a}x"),
         (f"y = {a}x + {b}", f"x = {a}y + {b}"),
         (f"{a}x + {b}y = {c}", f"{a}x + {b}y = {2 * c}"),
         (f"{a}x + {b}y = {c}", f"{a}x - {b}y = {c}"),
@@ -279,6 +365,8 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
             (f"{a} \\text{{ h}}", Fraction(60 * a)),
             (f"{3600 * a} \\text{{ s}}", Fraction(60 * a)),
             (f"{a + b} \\text{{ minutes}}", Fraction(a + b)),
+            (f"{60 * a + b} min", Fraction(60 * a + b)),
+            (f"{a} \\text{{ h }} {b} \\text{{ min}}", Fraction(60 * a + b)),
             (f"{60 * a} \\text{{ seconds}}", Fraction(a)),
             (f"{a} \\text{{ days}}", Fraction(1440 * a)),
             (f"{24 * a} \\text{{ hours}}", Fraction(1440 * a)),
@@ -289,6 +377,23 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
             (f"{100 * a} \\text{{ cm}}^2", Fraction(a, 100)),
             (f"{a} \\text{{ square meters}}", Fraction(a)),
             (f"{a} \\text{{ cm}}^2", Fraction(a, 10000)),
+            (f"{a} m^2", Fraction(a)),
+        ],
+        "per time": [
+            (f"{a} \\text{{ s}}^{{-1}}", Fraction(60 * a)),
+            (f"{60 * a} \\text{{ min}}^{{-1}}", Fraction(60 * a)),
+            (f"{a} s^{{-1}}", Fraction(60 * a)),
+            (f"{a} \\text{{ min}}^{{-1}}", Fraction(a)),
+        ],
+        "per area": [
+            (f"{a} \\text{{ m}}^{{-2}}", Fraction(a)),
+            (f"{a} m^{{-2}}", Fraction(a)),
+            (f"{a} \\text{{ cm}}^{{-2}}", Fraction(10000 * a)),
+        ],
+        "per volume": [
+            (f"{a} \\text{{ m}}^{{-3}}", Fraction(a)),
+            (f"{a} m^{{-3}}", Fraction(a)),
+            (f"{a} \\text{{ cm}}^{{-3}}", Fraction(10**6 * a)),
         ],
         "volume": [
             (f"{a} \\text{{ m}}^3", Fraction(1000 * a)),
@@ -297,6 +402,7 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
             (f"{1000 * a} \\text{{ cm}}^3", Fraction(a)),
             (f"{1000 * a} \\text{{ mL}}", Fraction(a)),
             (f"{a} \\text{{ cubic meters}}", Fraction(1000 * a)),
+            (f"{a} m^3", Fraction(1000 * a)),
         ],
         "speed": [
             (f"{18 * a} \\text{{ km/h}}", Fraction(5 * a)),
@@ -306,6 +412,8 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
             (f"{5 * a} \\text{{ m}} \\text{{ s}}^{{-1}}", Fraction(5 * a)),
             (f"{18 * a} \\text{{ kilometers per hour}}", Fraction(5 * a)),
             (f"{5 * a} m/s", Fraction(5 * a)),
+            (f"{300 * a} \\text{{ m/min}}", Fraction(5 * a)),
+            (f"{5 * a} \\text{{ m/sec}}", Fraction(5 * a)),
         ],
         "acceleration": [
             (f"{a} \\text{{ m/s}}^2", Fraction(a)),
@@ -397,7 +505,7 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
     for kind, texts in base.items():
         for i, (gold, amount) in enumerate(texts):
             for answer, other in texts[i + 1 :]:
-                yield Asked("units", kind, gold, answer, amount == other)
+                yield Asked("units", kind, *((gold, answer) if r.random() < 0.5 else (answer, gold)), amount == other)
         other_kind = base[kinds[(kinds.index(kind) + 3) % len(kinds)]]
         if kind not in ("angle", "money", "weeks", "brief"):
             yield Asked("units", f"{kind}: another kind", texts[0][0], other_kind[0][0], False)
@@ -408,6 +516,7 @@ def _notations(r: random.Random) -> Iterator[Asked]:
     a, b = r.sample(range(2, 10), 2)  # from 10 on, 2:10 might be a time
     c, k = r.randint(2, 9), r.randint(2, 5)
     hour, minute = r.randint(1, 11), r.randint(11, 58)
+    q = r.randint(6, 9)  # k times it has two digits, as a time has
     base = r.choice((2, 3, 5, 7))
     n = r.randint(base**3, base**5)
     digits, rest = "", n
@@ -422,6 +531,10 @@ def _notations(r: random.Random) -> Iterator[Asked]:
         (f"{a}:{b}:{c}", f"{k * a}:{k * b}:{c}", False),
         (f"{a}:{b}:{c}", f"{a}:{b}", False),
         (f"{a}:{b}", f"\\frac{{{a}}}{{{b}}}", True),
+        (f"1:{q}", f"{k}:{k * q}", True),
+        (f"1:{q}", f"{k}:{k * q + 1}", False),
+        (f"1:{q}", f"{k}:{k * q} \\text{{ PM}}", False),
+        (f"{hour}:{minute} \\text{{ PM}}", f"{hour}:{minute}", True),
         (f"{hour}:{minute} \\text{{ PM}}", f"{hour}:{minute} pm", True),
         (f"{hour}:{minute} \\text{{ PM}}", f"{hour}:{minute} p.m.", True),
         (f"{hour}:{minute} \\text{{ PM}}", f"{hour}:{minute} AM", False),
@@ -438,6 +551,10 @@ def _notations(r: random.Random) -> Iterator[Asked]:
         (f"{digits}_{base}", f"{digits}", False),
         (f"{digits}_{base}", f"0{digits}_{base}", True),
         (f"{digits}_{base}", f"{digits}0_{base}", False),
+        (f"{n}_{{10}}", f"{n}", True),
+        ("0_{10}", "0", True),
+        (f"{n}_{{10}}", f"-{n}", False),
+        (f"{n}_{{10}}", f"\\frac{{{2 * n + 1}}}{{2}}", False),
         (f"{hexadecimal}_{{16}}", f"{hexadecimal}_{{15}}", False),
         (f"{hexadecimal}_{{16}}", f"({hexadecimal})_{{16}}", True),
     ):

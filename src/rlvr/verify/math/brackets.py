@@ -20,7 +20,7 @@ def listed(p: Parser, *closers: str) -> list[Node]:
     """Items up to a closing bracket, which is passed."""
     bars, colon, p.bars, p.colon = p.bars, p.colon, 0, True
     items: list[Node] = []
-    if p.kind in closers:
+    if p.kind in closers and p.kind != "[":  # [[ opens twice
         p.at += 1
     else:
         while True:
@@ -48,7 +48,7 @@ def bracket(p: Parser, token: Token) -> Node:
     if token.kind == "langle":
         items, closed = listed(p, "rangle"), ">"
     else:
-        items = listed(p, ")", "]", "[") if opened == "]" else listed(p, ")", "]")
+        items = listed(p, ")", "]") if opened == "(" else listed(p, ")", "]", "[")  # ]1, 2[ is open
         closed = p.tokens[p.at - 1].kind
     if len(items) == 1 and opened + closed in ("()", "[]"):
         return items[0]

@@ -298,9 +298,7 @@ class Comparison:
 
     def _ordered(self, a: Matrix | Tuple, b: Node) -> bool:
         if isinstance(a, Tuple) and isinstance(b, Tuple):
-            pair = (a.opened + a.closed, b.opened + b.closed)
-            brackets = [{"<>": "()", "][": "()", "](": "()", ")(": "()"}.get(p, p) for p in pair]
-            if len(a.items) == 2 and brackets[0] != brackets[1]:
+            if len(a.items) == 2 and _usual(a) != _usual(b):
                 return False
             return self._all_same(a.items, b.items)
         x, y = _rows(a), _rows(b)
@@ -320,6 +318,11 @@ class Comparison:
         if x is None or y is None or len(x) != len(y):
             return False
         return all(self.bench.same(multiply([p, y[0]], []), multiply([q, x[0]], [])) for p, q in zip(x[1:], y[1:]))
+
+
+def _usual(pair: Tuple) -> str:
+    """Its brackets: ]1, 2[ and <1, 2> as (1, 2)."""
+    return {"]": "(", "<": "("}.get(pair.opened, pair.opened) + {"[": ")", ">": ")"}.get(pair.closed, pair.closed)
 
 
 def _parts(node: Node) -> list[Node] | None:

@@ -58,7 +58,11 @@ def _unit(parser: Parser, node: Node, money: Unit | None) -> tuple[Node, Unit | 
         elif kind == "money":
             parser.at += 1
             unit = joined(unit, UNITS[word]) if unit else UNITS[word]
-        elif kind == "/" and follows.kind in ("w", "v") and (unit is not None or follows.kind == "w"):
+        elif kind == "/" and (
+            follows.kind == "w"
+            or (unit is not None and (follows.kind == "v" or follows.value in UNITS))
+            or parser.names_unit(1)
+        ):
             parser.at += 1
             power = -1
         elif kind == "*" and follows.kind == "w" and unit is not None:

@@ -45,7 +45,7 @@ from rlvr.verify.math.nodes import (
     negate,
     power,
 )
-from rlvr.verify.math.units import SINGLE_LETTERS
+from rlvr.verify.math.units import SINGLE_LETTERS, UNITS
 
 _LONE = frozenset(["n", "v", "c"])  # atoms of one token, where none follows that says more of them:
 _CLOSES = frozenset(["end of text", ",", ";", ")", "]", "}", "}}", "and", "or"])
@@ -55,6 +55,8 @@ _SETS_OPEN = frozenset(["(", "[", "]", "{", "{{"])
 SIGNS = frozenset(["=", "~", "!=", "<", "<=", ">", ">=", "in"])
 _SET_SIGNS = frozenset(["cup", "cap", "setminus"])
 _ADDS = frozenset(["+", "-", "pm", "mp"])
+_OPENS = frozenset(["(", "{", "{{", "["])
+_ARGUMENTS = {"min": _OPENS, "sec": _OPENS | STARTS | {"n", "^", "_", "|", "-"}}  # may begin what they are functions of
 _END = Token("end of text")
 
 ATOMS = {
@@ -223,7 +225,7 @@ class Parser:
             if kind == "*":
                 self.at += 1
                 tops.append(self._signed_factor())
-            elif kind == "/" and self.ahead(1).kind != "w":
+            elif kind == "/" and self.ahead(1).kind != "w" and not self.names_unit(1):
                 self.at += 1
                 bottoms.append(self._signed_factor())
             elif kind == "bmod":
@@ -231,7 +233,7 @@ class Parser:
                 self._deeper()
                 tops = [Call("mod", (self.scalar(multiply(tops, bottoms)), self._signed_factor()))]
                 bottoms = []
-            elif kind == "v" and self._joins(tops[-1]):
+            elif (kind == "v" and self._joins(tops[-1])) or (kind == "f" and self.names_unit(0)):
                 break
             elif kind in STARTS or (kind == "|" and not self.bars) or self._clings(tops[-1]):
                 tops.append(self.factor())
@@ -247,6 +249,11 @@ class Parser:
         for node in (*tops, *bottoms):
             self.scalar(node)
         return multiply(tops, bottoms)
+
+    def names_unit(self, distance: int) -> bool:
+        """Whether a token is `min` or `sec` without what they are functions of: 90 min, 5 sec, but not 5 sec x."""
+        token, follows = self.ahead(distance), self.ahead(distance + 1).kind
+        return token.kind == "f" and token.value in UNITS and follows not in _ARGUMENTS[token.value]
 
     def _clings(self, before: Node) -> bool:
         """Whether an upright letter follows that is no unit, or a number behind a power or function that ended without
