@@ -207,7 +207,8 @@ def _code(text: str) -> Iterator[tuple[int, int, int]]:
 
 
 def drawn(every: list[Mutant], count: int, seed: int) -> list[Mutant]:
-    """By seed, the classes in turn."""
+    """By seed, the classes in turn; all of them for 0."""
+    count = min(count or len(every), len(every))
     r = random.Random(f"mutants:{seed}")
     kinds = list(dict.fromkeys(o.kind for o in OPERATORS))
     pools = {kind: r.sample(found := [m for m in every if m.kind == kind], len(found)) for kind in kinds}
@@ -252,7 +253,7 @@ def flagged(mutant: Mutant | None, corpora: Sequence[Corpus]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draw", type=int, default=25)
+    parser.add_argument("--draw", type=int, default=25, help="0: all that can be made, in ten minutes")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path)
