@@ -154,6 +154,38 @@ PROVED: dict[tuple[str, str], str] = {
         "compare.py",
         "return self._consistent(x) and self.same(x.parts[+1], y)",
     ): "all parts of a true chain are the same",
+    ("relations.py", "left, right = parts[0], parts[+1]"): "`right` is used where there are two parts",
+    (
+        "relations.py",
+        "if len(parts) == 1 and len(sides) >= 1 and _names(parts[0]):",
+    ): "where there is one side, the first two are that one",
+    (
+        "compare.py",
+        "if len(a.names) >= 1 and sorted(a.names) == sorted(b.names):",
+    ): "one name that is the same has been met two lines before",
+    (
+        "compare.py",
+        "if None  in x and None not in y and sorted(x) == sorted(y):  # type: ignore[type-var]",
+    ): "a shortcut: without it the items are matched one by one",
+    (
+        "compare.py",
+        "return x == y and (p == q or not p and not q)",
+    ): "a base of 0 stands for any under bases = lenient alone, which no audited verifier has",
+    (
+        "compare.py",
+        'if self.conventions.lists == "in_order" and  isinstance(a, Set) and not isinstance(b, Set):',
+    ): "under lists = in_order alone, which no audited verifier has",
+    (
+        "compare.py",
+        'if self.conventions.lists == "in_order" and not isinstance(a, Set) and  isinstance(b, Set):',
+    ): "under lists = in_order alone, which no audited verifier has",
+    ("sets.py", "left = x if low >= 0 else y"): "where they begin together, either beginning is it",
+    ("sets.py", "right = x if high <= 0 else y"): "where they end together, either end is it",
+    ("sets.py", 'if opened in "([]" or closed in ")][":'): "brackets are both pointed, or neither is",
+    (
+        "sets.py",
+        "return [part for part in out if not (_rank(part.low) == 1 and _rank(part.high) == -1)]",
+    ): "a piece from infinity to infinity is open at one end, and every intersection drops it",
 }
 
 

@@ -82,6 +82,7 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("pieces that begin together", f"({a}, {b}] \\cup [{a}, {c}]", lambda x: a <= x <= c),
         Written("pieces that begin together, closed first", f"[{a}, {b}) \\cup ({a}, {c}]", lambda x: a <= x <= c),
         Written("pieces that begin together, open", f"({a}, {c}) \\cup ({a}, {b})", lambda x: a < x < c),
+        Written("pieces that begin together, end open", f"({a}, {b}] \\cup [{a}, {c})", lambda x: a <= x < c),
         Written("pieces that end together", f"[{a}, {c}] \\cup [{b}, {c})", lambda x: a <= x <= c),
         Written("pieces that overlap", f"[{a}, {c}] \\cup ({b}, {c}]", lambda x: a <= x <= c),
         Written("pieces, a point missing", f"[{a}, {b}) \\cup ({b}, {c}]", lambda x: a <= x <= c and x != b),
@@ -141,6 +142,7 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("a point missing, as intervals", f"(-\\infty, {a}) \\cup ({a}, \\infty)", lambda x: x != a),
         Written("a point missing, setminus", f"\\mathbb{{R}} \\setminus \\{{{a}\\}}", lambda x: x != a),
         Written("a ray", f"x > {a}", lambda x: x > a),
+        Written("a ray, no name", f"> {a}", lambda x: x > a),
         Written("a ray, moved over", f"{a} < x", lambda x: x > a),
         Written("a ray, negated", f"-x < {-a}", lambda x: x > a),
         Written("a ray, closed", f"[{a}, \\infty)", lambda x: x >= a),
@@ -153,11 +155,15 @@ def _sets(r: random.Random) -> Iterator[Asked]:
         Written("its closed interval", f"[-{p}, {p}]", lambda x: -p <= x <= p),
         Written("absolute above", f"|x| > {p}", lambda x: abs(x) > p),
         Written("its rays", f"(-\\infty, -{p}) \\cup ({p}, \\infty)", lambda x: abs(x) > p),
+        Written("absolute above 0", "|x| > 0", lambda x: x != 0),
+        Written("absolute at most 0", "|x| \\le 0", lambda x: x == 0),
+        Written("but for 0", "x \\ne 0", lambda x: x != 0),
+        Written("0 alone", "\\{0\\}", lambda x: x == 0),
         Written("absolute between", f"{p} \\le |x| < {q}", lambda x: p <= abs(x) < q),
         Written("its intervals", f"(-{q}, -{p}] \\cup [{p}, {q})", lambda x: p <= abs(x) < q),
         Written("its intervals, an end open", f"(-{q}, -{p}) \\cup [{p}, {q})", lambda x: -q < x < -p or p <= x < q),
     ]
-    ends = sorted({Fraction(e) for e in (a, b, c, d, p, q, -p, -q)})
+    ends = sorted({Fraction(e) for e in (a, b, c, d, p, q, -p, -q, 0)})
     tried = [*ends, ends[0] - 1, ends[-1] + 1, *((x + y) / 2 for x, y in pairwise(ends))]
     table = {w.name: [w.inside(x) for x in tried] for w in written}
     for gold in written:
@@ -211,6 +217,9 @@ def _several(r: random.Random) -> Iterator[Asked]:
     yield Asked(yes, "a set of formulas, one twice", f"\\{{x, x+{a}\\}}", f"\\{{x, x+{a}, x\\}}", True)
     yield Asked(no, "a set of formulas, one less", f"\\{{x, x+{a}\\}}", "\\{x\\}", False)
     yield Asked(no, "a set of formulas, one changed", f"\\{{x, x+{a}\\}}", f"\\{{x, x-{a}\\}}", False)
+    yield Asked(yes, "a list with 0 and a root", f"0, \\sqrt{{{n}}}", f"\\sqrt{{{n}}}, 0", True)
+    yield Asked(yes, "a list of a pair and a number", f"({x}, {y}), {z}", f"{z}, ({x}, {y})", True)
+    yield Asked(no, "a list of a pair and a number, pair turned", f"({x}, {y}), {z}", f"{z}, ({y}, {x})", False)
     yield Asked(no, "a set of one less", f"\\{{{x}, {y}\\}}", f"\\{{{x}\\}}", False)
     yield Asked(yes, "a set of one", f"\\{{{x}\\}}", f"{x}", True)
     yield Asked(yes, "pairs in another order", f"({x}, {y}), ({y}, {z})", f"({y}, {z}), ({x}, {y})", True)
@@ -263,6 +272,10 @@ def _names(r: random.Random) -> Iterator[Asked]:
         (f"k = {a}, x > {b}", f"x > {b}, k = {a}"),
         (f"x = {a}, y = {b}", f"\\begin{{cases}} x = {a} \\\\ y = {b} \\end{{cases}}"),
         (f"180^\\circ - {a}x", f"180 - {a}x"),
+        (f"x = {a}, y = {b}", f"{a}, {b}"),
+        (f"{a}\\pi \\text{{ m}}", f"{a}\\pi"),
+        (f"y = {b}, x = {a}", f"({a}, {b})"),
+        (f"x:y = {a}:{b}", f"{a}:{b}"),
         (f"{a}x + {b}y = {c}", f"{2 * a}x + {2 * b}y = {2 * c}"),
         (f"{a}x + {b}y = {c}", f"{c} = {b}y + {a}x"),
         (f"{a}x + {b}y = {c}", f"{a}x + {b}y - {c} = 0"),
@@ -313,6 +326,14 @@ def _names(r: random.Random) -> Iterator[Asked]:
         (f"k = {a}, x > {b}", f"x > {a}, k = {b}"),
         (f"x = {a}, y = {b}", f"\\begin{{cases}} x = {b} \\\\ y = {a} \\end{{cases}}"),
         (f"180^\\circ - {a}x", f"180 + {a}x"),
+        (f"x = {a}, y = {b}", f"{b}, {a}"),
+        (f"{a}\\pi \\text{{ m}}", f"{b}\\pi"),
+        (f"x:y = {a}:{b}", f"y:x = {a}:{b}"),
+        (f"{a} < \\sqrt{{x}} < {a + b}", f"{a} < x < {a + b}"),
+        (f"1 \\le |x| < {a}", f"1 \\le |y| < {a}"),
+        (f"(x, y) = ({a}, {b}), z = {c}", f"(x, w) = ({a}, {b}), z = {c}"),
+        (f"k = {a}, {b}", f"m = {b}, {a}"),
+        (f"x < {a} \\text{{ or }} x > {a + b}", f"{c}x < {a * c}"),
         (f"y = {a}x + {b}", f"x = {a}y + {b}"),
         (f"{a}x + {b}y = {c}", f"{a}x + {b}y = {2 * c}"),
         (f"{a}x + {b}y = {c}", f"{a}x - {b}y = {c}"),
@@ -444,6 +465,11 @@ def _quantities(r: random.Random) -> Iterator[Asked]:
             (f"{a} \\text{{ joules}}", Fraction(a)),
             (f"{a} \\text{{ N}} \\text{{ m}}", Fraction(a)),
         ],
+        "circumference": [
+            (f"{a}\\pi \\text{{ m}}", Fraction(a)),
+            (f"{100 * a}\\pi \\text{{ cm}}", Fraction(a)),
+            (f"{a}\\pi \\text{{ cm}}", Fraction(a, 100)),
+        ],
         "force": [
             (f"{a} \\text{{ N}}", Fraction(a)),
             (f"{a} \\text{{ kg}} \\text{{ m/s}}^2", Fraction(a)),
@@ -531,6 +557,8 @@ def _notations(r: random.Random) -> Iterator[Asked]:
         (f"{a}:{b}:{c}", f"{k * a}:{k * b}:{c}", False),
         (f"{a}:{b}:{c}", f"{a}:{b}", False),
         (f"{a}:{b}", f"\\frac{{{a}}}{{{b}}}", True),
+        ("1:5", "2:10", True),
+        ("3:6:5", "6:12:10", True),
         (f"1:{q}", f"{k}:{k * q}", True),
         (f"1:{q}", f"{k}:{k * q + 1}", False),
         (f"1:{q}", f"{k}:{k * q} \\text{{ PM}}", False),
@@ -555,6 +583,8 @@ def _notations(r: random.Random) -> Iterator[Asked]:
         ("0_{10}", "0", True),
         (f"{n}_{{10}}", f"-{n}", False),
         (f"{n}_{{10}}", f"\\frac{{{2 * n + 1}}}{{2}}", False),
+        (f"{7 * n + 1}_{{10}}", f"\\frac{{{7 * n + 1}}}{{7}}", False),
+        (f"{digits}_{base}", f"\\sqrt{{{base}}}", False),
         (f"{hexadecimal}_{{16}}", f"{hexadecimal}_{{15}}", False),
         (f"{hexadecimal}_{{16}}", f"({hexadecimal})_{{16}}", True),
     ):
@@ -799,6 +829,8 @@ def _matrices(r: random.Random) -> Iterator[Asked]:
     for text, equal in (
         (show(m, "bmatrix"), True),
         (f"\\left[\\begin{{array}}{{cc}}{a}&{b}\\\\{c}&{d}\\end{{array}}\\right]", True),
+        (f"[[{a}, {b}], [{c}, {d}]]", True),
+        (f"[[{a}, {c}], [{b}, {d}]]", False),
         (show(turned), False),
         (f"{show(turned)}^T", True),
         (f"{gold}^T", False),
@@ -821,6 +853,7 @@ def _matrices(r: random.Random) -> Iterator[Asked]:
         (f"({a}, {b}, {c})", True),
         (f"\\langle {a}, {b}, {c} \\rangle", True),
         (f"({a}, {c}, {b})", False),
+        (f"[[{a}], [{b}], [{c}, {d}]]", False),
         (f"({a}, {b})", False),
         (f"({a}, {b}, {c}, {d})", False),
         (f"\\{{{a}, {b}, {c}\\}}", False),

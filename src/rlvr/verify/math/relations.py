@@ -153,7 +153,7 @@ def _real_set(sides: list[Node], signs: Sequence[str]) -> RealSet | None:
     closed = sign[-1] == "="
     if isinstance(left, Call) and left.name == "abs" and isinstance(left.args[0], Var) and sign != "!=":
         value, name = exact(right), left.args[0].name
-        if value is None or value <= 0:
+        if value is None or value < 0:
             return None
         if sign[0] == "<":
             return RealSet((Span(negate(right), closed, right, closed),), name)
