@@ -463,3 +463,29 @@ def test_without_a_judge_that_knows_the_tasks_a_run_does_not_begin(tmp_path: Pat
     assert not (tmp_path / "run").exists()
     (found,) = [f for f in examine(made, rollouts=False).findings if f.check == "no_judge"]
     assert found.severity == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (
+            ["judge.model=m", "judge.url=http://127.0.0.1:9/v1", "judge.key=NOT_SET_9"],
+            "judge.key names the environment",
+        ),
+        (["judge=policy"], "the bundled model nano knows no words"),
+    ],
+)
+def test_a_judge_that_cannot_be_asked_is_refused_before_a_run_has_a_folder(
+    tmp_path: Path, sets: list[str], says: str
+) -> None:
+    made = load_recipe("quickstart", ["method=cliff", "eval.problems=0", *sets])
+    for ask_for in (lambda: train(made, tmp_path / "run"), lambda: dry_run(made)):
+        with pytest.raises(Unsupported, match=says):
+            ask_for()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_teachers_key_that_is_not_set_is_refused(tmp_path: Path) -> None:
+    sets = ["method=opdvr", "teacher.model=m", "teacher.url=http://127.0.0.1:9/v1", "teacher.key=NOT_SET_9"]
+    with pytest.raises(Unsupported, match="teacher.key names the environment variable NOT_SET_9, which is not set"):
+        dry_run(load_recipe("quickstart", sets))

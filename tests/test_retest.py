@@ -97,6 +97,9 @@ def written(folder: Path, text: str, name: str = "toy") -> Path:
         ("[arms.control]", "[arms.controll]", "[arms] are base, method, controll; the main table has exactly base, m"),
         ('says = "GAPO"', 'say = "GAPO"', "`arms.method.say` is not known; did you mean `says`?"),
         ("seeds = 6", "seeds = 5", "`seeds` is the number 5; wanted 6 or more"),
+        ("seeds = 6", "seeds = 100000", "`seeds` is the number 100000; wanted at most 1000"),
+        ("6e-4]", "6e-4]\nlr_by = 3", "`lr_by` is the number 3; wanted a text"),
+        ("lr = [1e-4, 3e-4, 6e-4]", "lr = []", "`lr` is a list; wanted a list of 3"),
         ("seeds = 6", "first_seed = 0", "`first_seed` is the number 0; wanted 1 or more"),
         ("6e-4]", "6e-4, 1e-3]", "`lr` is a list; wanted a list of 3"),
         ("6e-4]", "3e-4]", "holds a value twice; three different ones are searched"),
@@ -303,6 +306,42 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(tmp_path, "init", "-q")
     commit(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize("trial", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('method = "grpo"', 'method = "gropo"', "arm base: "),
+        ('"papers.gapo.mode" = "fixed"', '"papers.gapo.mode" = "fixd"', "arm control: "),
+        ('method = "grpo"', 'method = "opdvr"', "arm base: opdvr wants a teacher, and the recipe names none"),
+        ("group_size = 4", 'model = "nanno"', "arm base: no model 'nanno' is on this machine"),
+    ],
+)
+def test_an_arm_that_cannot_begin_is_told_before_any_run(
+    checkout: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str, trial: bool
+) -> None:
+    written(checkout, RULE.replace(old, new, 1))
+    commit(checkout)
+    assert called("toy", *(["--uncommitted"] if trial else [])) == 2
+    assert said in capsys.readouterr().err
+    assert not (checkout / "runs").exists()
+
+
+def test_a_number_that_no_run_has_ends_the_queue_at_the_first(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(checkout, RULE.replace('name = "eval/mean@2"', 'name = "reward/maen"', 1))
+    commit(checkout)
+    assert called("toy") == 2
+    told = capsys.readouterr()
+    assert "a run of arm base has no column 'reward/maen', which decides; did you mean 'reward/mean'?" in told.err
+    assert len(list((checkout / "experiments/results/runs").glob("*.json"))) == 1
+
+
+def test_a_folder_is_no_experiment(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("experiments/") == 2
+    assert "experiments/ is a folder; give one experiment's file, experiments/NAME.toml" in capsys.readouterr().err
 
 
 def stub(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from rlvr import organisms
 from rlvr.engine import lora
 from rlvr.engine.critic import Critic
 from rlvr.engine.load import Loaded, check_here, load_model
@@ -23,6 +24,7 @@ from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
 from rlvr.evaluate.parts import refuse_by
 from rlvr.holdout import about_holdout, about_leaks, held_out
+from rlvr.judges.choose import askers as asking
 from rlvr.judges.choose import bench_of
 from rlvr.loop import Settings, Training
 from rlvr.method import Method
@@ -31,6 +33,7 @@ from rlvr.recipe import Recipe
 from rlvr.records import Rollout, Task, Verdict, mix
 from rlvr.registry import UnknownName
 from rlvr.reward.pays import Part, Pays
+from rlvr.server import unset_key
 from rlvr.stacking import build_method, parameters
 from rlvr.tasks.given import from_source
 from rlvr.verify.judge import judge, named
@@ -226,8 +229,20 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
 
 
 def check_models(recipe: Recipe, plan: Plan, phase: Mapping[str, Any] | None = None) -> None:
-    """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none;
-    ModelError where it cannot be a whole model. Loads nothing."""
+    """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none, or a
+    judge that cannot read; ModelError where the teacher cannot be a whole model. Loads nothing."""
+    judge_ = recipe.judge
+    if (
+        judge_
+        and judge_.url is None
+        and judge_.model == "policy"
+        and recipe.model in organisms.names()
+        and asking(plan)
+    ):
+        raise Unsupported(
+            f'judge = "policy": the bundled model {recipe.model} knows no words, so it cannot be asked in any; name '
+            'another judge, e.g. judge = "oracle", which knows the built-in tasks'
+        )
     living = [p for running in plan.ahead(plan.start() if phase is None else phase) for p in running.stack]
     askers = {p.paper for p in living if any("teacher" in view.models for view in views_of(p.piece))}
     if not askers:
@@ -241,6 +256,8 @@ def check_models(recipe: Recipe, plan: Plan, phase: Mapping[str, Any] | None = N
         )
     if recipe.teacher.url is None:
         check_here(recipe.teacher.model)
+    elif lacking := unset_key("teacher", recipe.teacher.key):
+        raise Unsupported(lacking)
 
 
 def unread_teacher(recipe: Recipe, plan: Plan) -> str:

@@ -41,6 +41,19 @@ class ServerRefuses(RuntimeError):
     """No request can succeed: the address, the model or the key is not accepted."""
 
 
+USUAL_KEY = "OPENAI_API_KEY"  # where nobody names another; servers of one's own need none
+
+
+def unset_key(table: str, key: str) -> str:
+    """Why a key that somebody has named cannot be used, "" where it can."""
+    if key == USUAL_KEY or os.environ.get(key):
+        return ""
+    return (
+        f"{table}.key names the environment variable {key}, which is not set; export it, or leave {table}.key out where "
+        "the server wants none"
+    )
+
+
 def retried(once: Callable[[], T], retries: int) -> T:
     """What `once` returns, asked again where it raises ServerFailed, or ValueError for a reply of the wrong form.
 

@@ -11,6 +11,7 @@ from rlvr.judges.models import PolicyJudge, ServedJudge
 from rlvr.judges.oracle import Oracle
 from rlvr.plan import Plan
 from rlvr.records import Task
+from rlvr.server import unset_key
 from rlvr.verify.llm_judge import Endpoint
 
 
@@ -21,6 +22,8 @@ def askers(plan: Plan) -> list[str]:
 
 def check_judge(chosen: Any, plan: Plan, tasks: Sequence[Task]) -> None:
     """Raises Unsupported where the plan wants a judge and none is named that can judge these tasks. Asks nobody."""
+    if askers(plan) and chosen is not None and chosen.url is not None and (lacking := unset_key("judge", chosen.key)):
+        raise Unsupported(lacking)
     if not (papers := askers(plan)) or (chosen is not None and (chosen.url is not None or chosen.model != "oracle")):
         return
     try:

@@ -52,6 +52,19 @@ def recipe_of(experiment: Experiment, folder: Path, name: str, lr: float, seed: 
         raise ExperimentError(f"arm {name}: {error}") from None
 
 
+def refuse_arm(name: str, recipe: Recipe) -> None:
+    """Raises ExperimentError where no run of this arm could begin; loads no model and reads no tasks."""
+    from rlvr.assemble import check_models, plan_of
+    from rlvr.engine.load import check_here
+
+    try:
+        plan = plan_of(recipe)
+        check_here(recipe.model)
+        check_models(recipe, plan)
+    except (ValueError, KeyError) as error:  # every refusal of a stack, a paper, a verifier or a model
+        raise ExperimentError(f"arm {name}: {error.args[0] if error.args else error}") from None
+
+
 def _found(value: Any, folder: Path) -> Any:
     """Paths from the experiment's folder as ones that lead there from everywhere."""
     if isinstance(value, Mapping):

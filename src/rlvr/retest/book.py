@@ -121,6 +121,13 @@ class Book:
         record = self.record(slot)
         return record.value(metric.name, metric.steps) if record is not None and record.finished else math.nan
 
+    def unmeasured(self, record: Record) -> str:
+        """The number that decides, or that the search goes by, where a finished run cannot have it; else ""."""
+        for name in (self.experiment.search_by.name, self.experiment.metric.name):
+            if not name.startswith(("eval/", "start/")) and name not in record.told["columns"]:
+                return name
+        return ""
+
     # ---- what came out so far --------------------------------------------------------------------------
     def search(self, arm: str) -> list[Slot]:
         return [Slot(arm, lr, SEARCH_SEED) for lr in self.experiment.lr]

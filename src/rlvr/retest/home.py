@@ -72,6 +72,8 @@ def find(name: str | None, trial: bool = False) -> tuple[Home, str | None]:
     """The checkout and the name of an experiment, by its name or by a path to its file. Raises NoExperiment."""
     if name is not None and (name.endswith(".toml") or "/" in name):
         file = Path(name).expanduser().resolve()
+        if file.is_dir():
+            raise NoExperiment(f"{name} is a folder; give one experiment's file, {name.rstrip('/')}/NAME.toml")
         if not file.is_file():
             raise NoExperiment(f"there is no file {name}")
         if file.parent.name != FOLDER:

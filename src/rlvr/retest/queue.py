@@ -5,6 +5,7 @@ Every finished run is written before the next one is looked for, so the same com
 
 from __future__ import annotations
 
+import difflib
 import math
 import signal
 import time
@@ -15,12 +16,13 @@ from types import FrameType
 
 from rlvr.folder import FolderBusy
 from rlvr.report.text import short
-from rlvr.retest.arms import files_of, mark_of, recipe_file
+from rlvr.retest.arms import files_of, mark_of, recipe_file, refuse_arm
 from rlvr.retest.book import Book, Slot
 from rlvr.retest.child import Child, start
 from rlvr.retest.home import refuse_uncommitted
 from rlvr.retest.outcome import look, result
 from rlvr.retest.record import Record, read_one
+from rlvr.retest.schema import ExperimentError
 
 PAUSE = 0.1  # seconds between looks at the children
 AGAIN = 5.0  # seconds between looks at a run that another process makes
@@ -126,6 +128,12 @@ class Sitting:
         self._say(f"{book.name}: {slot}: {told}")
         if not record.finished:
             self._say(f"  {record.told['why']}")
+        elif missing := book.unmeasured(record):
+            near = difflib.get_close_matches(missing, record.told["columns"], 1)
+            hint = f"did you mean {near[0]!r}?" if near else "its metrics.jsonl lists what there is"
+            raise ExperimentError(
+                f"{book.home.file(book.name)}: a run of arm {slot.arm} has no column {missing!r}, which decides; {hint}"
+            )
         self._tell(book)
 
     def _tell(self, book: Book) -> None:
@@ -185,12 +193,16 @@ def verdict_lines(book: Book) -> Iterator[str]:
 
 
 def check(book: Book) -> None:
-    """Raises NotCommitted or RuleChanged where the experiment may not be run as it is."""
+    """Raises NotCommitted or RuleChanged where the experiment may not be run as it is, ExperimentError where an arm
+    could not begin."""
+    e, root = book.experiment, book.home.root
+    recipes = {arm: book.recipe(book.search(arm)[0]) for arm in e.every_arm}
+    for arm, recipe in recipes.items():
+        refuse_arm(arm, recipe)
     if not book.home.trial:
-        e, root = book.experiment, book.home.root
         named = {recipe_file(e, book.home.experiments)}
-        for arm in e.every_arm:
-            named |= files_of(book.recipe(book.search(arm)[0]).model_dump())
+        for recipe in recipes.values():
+            named |= files_of(recipe.model_dump())
         inside = sorted(file for file in named if file.is_relative_to(root))  # others are the installed package's
         refuse_uncommitted(root, [book.home.file(book.name), *inside])
     book.begin()

@@ -26,6 +26,7 @@ Steps = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 MAIN = ("base", "method", "control")
 HARNESS = "harness"  # the paper of null.toml and positive.toml, which test this machinery
 SEARCH_SEED = 0
+MOST_SEEDS = 1000  # ours: far more than any claim of this kind needs, and a slip of the keyboard is seen
 OURS = ("seed", "lr")  # what every run gets from the rule
 BUDGETS = ("steps", "sampled_tokens")
 REVISION = re.compile(r"(.+)-([23])")  # ours: at most two revisions
@@ -101,7 +102,7 @@ class Experiment(BaseModel):
     paper: Text
     claim: Text
     recipe: Text
-    seeds: Annotated[int, Field(ge=6)] = 8
+    seeds: Annotated[int, Field(ge=6, le=MOST_SEEDS)] = 8
     first_seed: Annotated[int, Field(ge=SEARCH_SEED + 1)] = 1
     lr: Annotated[list[Above], Field(min_length=3, max_length=3)]
     lr_by: Text | None = None
