@@ -487,5 +487,5 @@ def test_a_judge_that_cannot_be_asked_is_refused_before_a_run_has_a_folder(
 
 def test_a_teachers_key_that_is_not_set_is_refused(tmp_path: Path) -> None:
     sets = ["method=opdvr", "teacher.model=m", "teacher.url=http://127.0.0.1:9/v1", "teacher.key=NOT_SET_9"]
-    with pytest.raises(Unsupported, match="teacher.key names the environment variable NOT_SET_9, which is not set"):
+    with pytest.raises(Unsupported, match=r"teacher\.key names the environment variable NOT_SET_9, which is not set"):
         dry_run(load_recipe("quickstart", sets))

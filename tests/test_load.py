@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -83,6 +85,16 @@ def test_weights_are_stored_in_one_type_and_loaded_in_another(tmp_path: Path) ->
         assert torch.equal(again.model.norm.weight, expected)
     with pytest.raises(ModelError, match="float32, bfloat16"):
         load_model(tmp_path / "half", dtype="fp8")
+
+
+def test_others_may_read_what_is_saved_as_the_umask_has_it(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with whole_folder(tmp_path / "m") as partial:
+            save_file({"x": torch.zeros(1)}, partial / "x.safetensors")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "m" / "x.safetensors").stat().st_mode) == 0o640
 
 
 def test_weights_beyond_float16_are_not_saved_as_infinities(tmp_path: Path) -> None:

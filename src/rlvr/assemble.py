@@ -231,14 +231,8 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
 def check_models(recipe: Recipe, plan: Plan, phase: Mapping[str, Any] | None = None) -> None:
     """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none, or a
     judge that cannot read; ModelError where the teacher cannot be a whole model. Loads nothing."""
-    judge_ = recipe.judge
-    if (
-        judge_
-        and judge_.url is None
-        and judge_.model == "policy"
-        and recipe.model in organisms.names()
-        and asking(plan)
-    ):
+    itself = recipe.judge is not None and recipe.judge.url is None and recipe.judge.model == "policy"
+    if itself and recipe.model in organisms.names() and asking(plan):
         raise Unsupported(
             f'judge = "policy": the bundled model {recipe.model} knows no words, so it cannot be asked in any; name '
             'another judge, e.g. judge = "oracle", which knows the built-in tasks'

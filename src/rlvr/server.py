@@ -49,8 +49,8 @@ def unset_key(table: str, key: str) -> str:
     if key == USUAL_KEY or os.environ.get(key):
         return ""
     return (
-        f"{table}.key names the environment variable {key}, which is not set; export it, or leave {table}.key out where "
-        "the server wants none"
+        f"{table}.key names the environment variable {key}, which is not set; export it, or leave {table}.key out "
+        "where the server wants none"
     )
 
 

@@ -339,6 +339,10 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     partial.mkdir()
     try:
         yield partial
+        readable = partial.stat().st_mode & 0o666  # as the umask has it; safetensors makes files for their owner alone
+        for file in partial.rglob("*"):
+            if file.is_file():
+                file.chmod(readable)
         if folder.exists():
             folder.rename(old)
         partial.rename(folder)
