@@ -1,13 +1,16 @@
 """The baseline family against values worked out by hand."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from rlvr.advantage.returns import Gae, WhitenedReturn, earned, whiten
 from rlvr.batch import Batch, Now
+from rlvr.engine.protocol import Unsupported
 from rlvr.loss.losses import ClippedWeight, NegativeLogLikelihood
 from rlvr.loss.pairs import BestAndWorst, PreferenceLoss
 from rlvr.loss.terms import EntropyBonus, KLToReference, ValueLoss
@@ -25,9 +28,11 @@ from rlvr.methods.reinforce_pp import reinforce_pp
 from rlvr.methods.rejection import rejection
 from rlvr.methods.rloo import rloo
 from rlvr.methods.sft import sft
+from rlvr.recipe import load_recipe
 from rlvr.records import Group, Task, Verdict
 from rlvr.reward.pays import Pays
 from rlvr.reward.penalties import KLInReward, Overlong
+from rlvr.run import dry_run
 from rlvr.testing import outcome, random_batch, running
 
 F64 = torch.float64
@@ -299,3 +304,21 @@ def test_dynamic_sampling_keeps_groups_whose_scores_differ() -> None:
     assert not keep(group(0, 0))
     assert not keep(group(None))
     assert running(dapo(grpo())).stack.one("bounds").high == 0.28
+
+
+@pytest.mark.parametrize(
+    ("method", "row", "says"),
+    [
+        ("sft", {"demo": "2"}, 'task b has no demonstration: put a text, or a list of texts, into its meta as "demo"'),
+        ("dpo", {"chosen": "2", "rejected": "3"}, "task b has no pair"),
+    ],
+)
+def test_a_task_that_cannot_be_played_back_is_told_before_the_run(
+    tmp_path: Path, method: str, row: dict[str, str], says: str
+) -> None:
+    rows = [{"id": "a", "prompt": "1+1=", "answer": "2", "meta": row}, {"id": "b", "prompt": "1+2=", "answer": "3"}]
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    made = load_recipe("quickstart", [f"tasks={file}", "verifier=numeric", f"method={method}", "eval.problems=0"])
+    with pytest.raises(Unsupported, match=f"{method} cannot work on these tasks: {says}"):
+        dry_run(made)

@@ -20,9 +20,11 @@ from toy import toy_step
 
 from rlvr.batch import Batch
 from rlvr.engine import looks
+from rlvr.engine.protocol import Unsupported
 from rlvr.methods.gar import gar
 from rlvr.methods.grpo import grpo
 from rlvr.pairs import stack_pairs
+from rlvr.recipe import load_recipe
 from rlvr.records import Chain, Group, Origin, Task
 from rlvr.reward.alignment import (
     ANCHORED,
@@ -40,6 +42,7 @@ from rlvr.reward.alignment import (
 )
 from rlvr.rollout.anchors import SOLUTIONS, SPAN, TEACHER, Anchors, NoAnswers, evenly
 from rlvr.rollout.thinking import _first
+from rlvr.run import dry_run
 from rlvr.testing import outcome, random_batch, running
 from rlvr.views import STANDARD, Seen, View
 
@@ -459,3 +462,13 @@ def test_on_a_model_agreement_pays_and_changes_the_gradient() -> None:
     base = toy.gradients("grpo")
     assert toy.gradients("gar(beta=0.0)").same_bits(base)
     assert toy.gradients("gar").gap(base) > 1e-5
+
+
+def test_tasks_without_any_solution_are_refused_before_the_run() -> None:
+    bare, shown = Task("a", "?"), Task("b", "?", meta={"demo": "1+1=2"})
+    assert 'no task has a worked solution in its meta under "solution" or "demo"' in Anchors().lacks([bare, bare])
+    assert 'under "proof"' in Anchors(key="proof").lacks([bare, shown])
+    assert Anchors().lacks([bare, shown]) == Anchors(teacher="folder").lacks([bare]) == ""
+    made = load_recipe("quickstart", ["method=gar", "tasks=countdown", "papers.gar.solution=proof"])
+    with pytest.raises(Unsupported, match="gar cannot work on these tasks: no task has a worked solution"):
+        dry_run(made)

@@ -149,7 +149,7 @@ class Asked:
 
 def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) -> Asked:
     """Tasks (or those of `tasks`, which stand in for the recipe's) and the plan's verifier. Loads no model. Raises
-    ValueError where a task has no verifier, or eval.by parts none."""
+    ValueError where a task has no verifier, eval.by parts none, or a piece cannot work on these tasks."""
     train, evaluated, about = tasks_of(recipe, tasks)
     refuse_by(evaluated, recipe.eval.by)
     source = recipe.eval.tasks or recipe.tasks
@@ -162,6 +162,9 @@ def asked_by(recipe: Recipe, plan: Plan, tasks: Sequence[Task] | None = None) ->
         raise ValueError(
             f'task {lacking} names no verifier and the recipe sets none; add e.g. verifier = "numeric" to the recipe'
         )
+    for placed in {p: None for running in plan.phases.values() for p in running.stack}:
+        if train and (lacks := getattr(placed.piece, "lacks", None)) is not None and (why := lacks(train)):
+            raise Unsupported(f"{placed.paper} cannot work on these tasks: {why}")
     return Asked(verifier, train, evaluated, name, about)
 
 

@@ -27,6 +27,7 @@ optional:
     model     loss and terms: whose parameters it trains; "policy" unless said
     reduction terms: a reduction of its own; else the policy's weight
     asks      annotate: whom it asks on `world`: "judge"
+    lacks     (training tasks) -> what they do not have that it cannot work without, "" where nothing
     stand_in  annotate, and probes of views: (batch) -> {stream}: facts made up of rows' ids, for the laws (testing.py)
     one_way   phases only: they come in the order of `names`, and none comes back
     afresh    phases only: the policy's optimiser forgets its moments where a phase begins

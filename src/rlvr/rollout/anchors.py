@@ -65,6 +65,12 @@ class Anchors:
             told[SIDE + TEACHER] = self.rows(group, right_answers(self.teacher).get(group.task.id, ()), world)
         return told
 
+    def lacks(self, tasks: Sequence[Task]) -> str:
+        if self.teacher or any(map(self.solutions, tasks)):
+            return ""
+        named = " or ".join(f'"{key}"' for key in ((self.key,) if self.key else KEYS))
+        return f"no task has a worked solution in its meta under {named}, so nobody would earn a bonus"
+
     def solutions(self, task: Task) -> list[str]:
         found = [task.meta[key] for key in ((self.key,) if self.key else KEYS) if task.meta.get(key)]
         given = found[0] if found else ()
