@@ -136,10 +136,10 @@ class Rollout:
 
     def wrote(self, origins: Iterable[Origin] = (Origin.POLICY,)) -> np.ndarray:
         """[T] bool: the tokens of these origins, parents' tokens included."""
-        mask = np.zeros(len(self.origin), dtype=bool)
-        for origin in origins:
-            mask |= self.origin == origin
-        return mask
+        first, *more = (self.origin == int(origin) for origin in origins)
+        for mask in more:
+            first |= mask
+        return first
 
     @property
     def truncated(self) -> bool:

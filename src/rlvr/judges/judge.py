@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
@@ -124,6 +124,12 @@ class Bench:
     count: dict[str, int] = field(default_factory=dict)
     why: str = ""  # the last failure's reason
 
+    @property
+    def at_once(self) -> bool:
+        """Whether the judge is a program here, for which nobody waits: a task for each question would cost more than
+        the answers."""
+        return self.judge.sees_all
+
     async def ask(self, question: FirstMistake, key: int, vote: int = 0) -> Any:
         """What the judge says. `key`: the step's source of random numbers. Raises JudgeFailed. Equal questions of one
         step are asked once."""
@@ -133,7 +139,8 @@ class Bench:
         self._add(questions=1)
         if (pending := self.asked.get(name)) is None:
             self._add(calls=1)
-            pending = self.asked[name] = asyncio.ensure_future(self.judge.ask(question, mix(key, "judge", name)))
+            answer = self.judge.ask(question, mix(key, "judge", name))
+            pending = self.asked[name] = await _done(answer) if self.at_once else asyncio.ensure_future(answer)
             pending.add_done_callback(self._spent)
         try:
             return (await asyncio.shield(pending)).value
@@ -168,6 +175,15 @@ class Bench:
             )
         told = {name: Tally(float(count.get(name, 0)), how="sum") for name in ("calls", "tokens")}
         return {f"judge/{name}": x for name, x in told.items()} | {"judge/failed": Tally(float(failed), float(asked))}
+
+
+async def _done(answer: Coroutine[Any, Any, Said]) -> asyncio.Future[Said]:
+    future = asyncio.get_running_loop().create_future()
+    try:
+        future.set_result(await answer)
+    except JudgeFailed as error:
+        future.set_exception(error)
+    return future
 
 
 def _digest(question: FirstMistake, vote: int) -> str:

@@ -74,7 +74,9 @@ class FirstMistakes:
 
     async def __call__(self, group: Group, world: World) -> dict[str, list[Any]]:
         wanted = [row for row in group.rollouts if self._wants(row, group.verdicts.get(row.episode))]
-        heard = await asyncio.gather(*(self._of(row, group, world) for row in wanted))
+        asking = [self._of(row, group, world) for row in wanted]
+        at_once = world.judge is not None and world.judge.at_once
+        heard = [await one for one in asking] if at_once else await asyncio.gather(*asking)
         told = {row.id: one for row, one in zip(wanted, heard)}
         rows = [told.get(row.id) or _nothing(row) for row in group.rollouts]
         return {name: [row[i] for row in rows] for i, name in enumerate(self.gives)}
