@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlvr.batch import Batch, Chains
 from rlvr.cli import main
-from rlvr.engine import lora
+from rlvr.engine import adapter_files, lora
 from rlvr.engine.critic import Critic
 from rlvr.engine.load import ModelError, load_model
 from rlvr.engine.model import LanguageModel, recompute_layers
@@ -266,7 +266,7 @@ def told(folder: Path) -> list[dict[str, float]]:
 def test_a_run_that_goes_on_ends_in_the_same_bytes(tmp_path: Path, more: dict[str, Any]) -> None:
     recipe = make_recipe({**SMALL, "gap_limit": 1.0, "gradient_checkpointing": True, **more})
     train(recipe, tmp_path / "run", sinks=("jsonl",))
-    files = [tmp_path / "run" / "adapter" / lora.WEIGHTS, tmp_path / "run" / "model" / "model.safetensors"]
+    files = [tmp_path / "run" / "adapter" / adapter_files.WEIGHTS, tmp_path / "run" / "model" / "model.safetensors"]
     straight, numbers = [f.read_bytes() for f in files], told(tmp_path / "run")
     checkpoint = tmp_path / "run" / "checkpoints" / "step-00003"
     assert sorted(p.name for p in checkpoint.iterdir()) == ["adapter", "state.json", "state.safetensors"]
@@ -320,7 +320,9 @@ def test_export_of_runs_and_checkpoints(run: Path, tmp_path: Path, capsys: pytes
         assert torch.equal(a.bfloat16().float(), b), name  # merged in float32, rounded once
     last = run / "checkpoints" / "step-00003"
     export(str(last), "--adapter", "--out", str(tmp_path / "adapter"))
-    assert (tmp_path / "adapter" / lora.WEIGHTS).read_bytes() == (last / "adapter" / lora.WEIGHTS).read_bytes()
+    assert (tmp_path / "adapter" / adapter_files.WEIGHTS).read_bytes() == (
+        last / "adapter" / adapter_files.WEIGHTS
+    ).read_bytes()
     export(str(last), "--out", str(tmp_path / "third"))
     assert not torch.equal(logits(load_model(tmp_path / "third", device="cpu").model), logits(full))
     assert "is not just a saved model" in export(str(run), "--out", str(run))

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from rlvr.batch import Batch, Chains
 from rlvr.engine.load import find_config
-from rlvr.engine.memory import OutOfMemory, estimate, memory_table, ran_out
+from rlvr.engine.memory import estimate, memory_table
 from rlvr.engine.model import LanguageModel
+from rlvr.engine.out_of_memory import OutOfMemory, ran_out
 from rlvr.engine.protocol import Request, Sample
 from rlvr.engine.sampler import TorchSampler
 from rlvr.engine.torch_engine import Optim, TorchEngine

@@ -13,6 +13,7 @@ import torch
 
 from rlvr import organisms
 from rlvr.engine import lora
+from rlvr.engine.adapter_files import load_adapter
 from rlvr.engine.critic import Critic
 from rlvr.engine.load import Loaded, check_here, load_model
 from rlvr.engine.model import LanguageModel, recompute_layers
@@ -227,7 +228,7 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
     seed = mix(recipe.seed, "lora")
     model = lora.add(loaded.model, chosen.rank, chosen.alpha, chosen.targets, seed, base=loaded.name)
     if adapter is not None:
-        lora.load_adapter(model, adapter)
+        load_adapter(model, adapter)
     return replace(loaded, model=model)
 
 

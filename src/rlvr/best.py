@@ -79,12 +79,13 @@ def keep(run: Path, evaluations: Mapping[str, Any], when: str, step: int, model:
     others = [*told.values(), *([there] if there else [])]
     if new is None or not all(new.beats(other) for other in others):
         return False
-    from rlvr.engine import lora
+    from rlvr.engine.adapter_files import save_adapter
+    from rlvr.engine.lora import adapted
 
     with whole_folder(run / FOLDER) as partial:
         save_model(model, tokenizer, partial)
-        if lora.adapted(model):
-            lora.save_adapter(model, partial / "adapter")
+        if adapted(model):
+            save_adapter(model, partial / "adapter")
         (partial / TOLD).write_text(json.dumps(asdict(new), indent=2) + "\n", encoding="utf-8")
     return True
 

@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlvr.engine.adapter_files import WEIGHTS, save_adapter
 from rlvr.engine.load import save_model, whole_folder
-from rlvr.engine.lora import WEIGHTS, adapted, save_adapter
+from rlvr.engine.lora import adapted
 from rlvr.engine.weights import absent_shards, fault_in
 from rlvr.folder import refuse_other
 from rlvr.loop import Training

@@ -28,7 +28,7 @@ from rlvr.assemble import (
 )
 from rlvr.checkpoint import Behind, behind_in, checkpoints, newest, policy_in, restore, save
 from rlvr.collapse import Collapse
-from rlvr.engine import lora
+from rlvr.engine.adapter_files import save_adapter
 from rlvr.engine.load import check_here, save_model
 from rlvr.engine.memory import memory_table
 from rlvr.evaluate.measure import Measured
@@ -179,7 +179,7 @@ def _made(
             keep()
     saved_to = save_model(model, setup.loaded.tokenizer, folder / "model")
     if recipe.lora:
-        lora.save_adapter(model, folder / "adapter")
+        save_adapter(model, folder / "adapter")
     if status.startswith("finished"):
         status += _after(setup, folder, training.step)
     summary = {

@@ -39,9 +39,9 @@ def export(
     if learned.name != "adapter":
         from rlvr.engine.load import copy_model as write
     elif adapter:
-        from rlvr.engine.lora import copy_adapter as write
+        from rlvr.engine.adapter_files import copy_adapter as write
     else:
-        from rlvr.engine.lora import merge_adapter as write
+        from rlvr.engine.adapter_files import merge_adapter as write
     typer.echo(f"{write(learned, out, dtype)} is written")
 
 

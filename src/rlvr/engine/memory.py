@@ -1,4 +1,4 @@
-"""Memory: how much a recipe will need, and the error for when it is not there.
+"""Memory: how much a recipe will need.
 
 The estimate knows no formula. The model is built from its config.json on torch's meta device, where tensors have shapes
 and no numbers; the code that samples and updates runs there once, and the bytes that would be alive are counted.
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 
 PROMPT = 256  # our guess where nobody knows: tokens of a prompt
 _ATTENTION = "rlvr_counted"
-
-
-class OutOfMemory(MemoryError):
-    """What was asked for does not fit; the message says what to lower."""
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether torch had no memory left: on a GPU it raises a class of its own, on a CPU it only says so."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel, chunk_rows, evaluating
 from rlvr.engine.noise import gumbel, wrap
+from rlvr.engine.out_of_memory import OutOfMemory, ran_out
 from rlvr.engine.protocol import Request, Sample, Unsupported
 from rlvr.engine.rows import CachedRows, PlainRows, Rows, disagreement, widened
 from rlvr.records import digest

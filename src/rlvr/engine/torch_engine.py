@@ -20,8 +20,8 @@ from torch import Tensor
 from rlvr.batch import Batch, Now, Tally, merge
 from rlvr.engine import looks
 from rlvr.engine.critic import Critic
-from rlvr.engine.memory import OutOfMemory, ran_out
 from rlvr.engine.model import LanguageModel
+from rlvr.engine.out_of_memory import OutOfMemory, ran_out
 from rlvr.engine.protocol import Sampler, Unsupported
 from rlvr.engine.teacher import ServedTeacher
 from rlvr.plan import Running
