@@ -310,7 +310,7 @@ def test_with_the_full_kl_the_logits_are_pulled_to_the_token_and_from_mu() -> No
         engine.update(batch, plan)
     reads = {"logp", "logp_at/bpo/ids"}
     part = replace(batch, whole=False)
-    logits = lm.logits(engine._hidden(lm, part)[0]).detach().requires_grad_()
+    logits = lm.logits(engine.hidden_of(lm, part)[0]).detach().requires_grad_()
     logp = torch.log_softmax(logits, -1)
     now = Now(logp.gather(1, batch["token"][:, None])[:, 0], logp_at={"bpo/ids": logp.gather(1, batch["bpo/ids"])})
     torch.testing.assert_close(engine.now("policy", part, reads).logp_at["bpo/ids"], now.logp_at["bpo/ids"])

@@ -83,7 +83,7 @@ def _look(engine: TorchEngine, batch: Batch, views: Sequence[View], aside: bool)
         for (model, context), mine in here.items():
             if bool(mine[rows].any()):
                 part = behind[context][0].take(rows[mine[rows]], names=set())
-                shown[model, context] = mine[row], *engine._hidden(engine.models[model], part)
+                shown[model, context] = mine[row], *engine.hidden_of(engine.models[model], part)
         for i in range(0, len(index), chunk):
             piece = slice(i, i + chunk)
             seen: dict[Eye, tuple[Tensor, Seen | Told]] = {}
@@ -108,7 +108,7 @@ def _look(engine: TorchEngine, batch: Batch, views: Sequence[View], aside: bool)
         widest = _widest([behind[context][0] for context in dict.fromkeys(c for _, c in here)] or [batch])
         packed = all(lm.packs for lm in models.values())
         names = " and ".join(sorted({model for view in views for model in view.models}))
-        out = engine._in_parts(f"scoring by the {names}", widest, rows, dict[str, Tensor], look, "row", packed)
+        out = engine.in_parts(f"scoring by the {names}", widest, rows, dict[str, Tensor], look, "row", packed)
     for view, mine in zip(views, wanted):
         out |= _completed(engine, batch, view, mine, out)
     return out

@@ -243,7 +243,7 @@ class TorchEngine:
         self.steppers[name].forget()
 
     # ---- memory ------------------------------------------------------------------------------------------
-    def _in_parts(
+    def in_parts(
         self,
         what: str,
         batch: Batch,
@@ -291,7 +291,7 @@ class TorchEngine:
         )
 
     # ---- forward -----------------------------------------------------------------------------------------
-    def _hidden(self, lm: LanguageModel | Critic, batch: Batch) -> tuple[Tensor, Tensor]:
+    def hidden_of(self, lm: LanguageModel | Critic, batch: Batch) -> tuple[Tensor, Tensor]:
         """[n, d] hidden states that predict the batch's trained tokens, and those tokens [n]."""
         chains = batch.chains
         assert chains is not None
@@ -300,7 +300,7 @@ class TorchEngine:
     def now(self, name: str, batch: Batch, reads: set[str]) -> Now:
         """The running forward of a model on a micro-batch."""
         lm = self.models[name]
-        hidden, token = self._hidden(lm, batch)
+        hidden, token = self.hidden_of(lm, batch)
         if isinstance(lm, Critic):
             value = lm.value(hidden)
             return Now(torch.full_like(value.detach(), torch.nan), value=value)  # it has no log-probs
@@ -371,7 +371,7 @@ class TorchEngine:
                 merge(told, _against_sampler(now, part))
 
         packed = self.models[model].packs
-        return self._in_parts(f"the update of the {model}", batch, rows, begin, learn, running.together, packed)
+        return self.in_parts(f"the update of the {model}", batch, rows, begin, learn, running.together, packed)
 
     def _offenders(self, batch: Batch, running: Running, model: str) -> list[int]:
         """Ids of the rows whose own loss or gradient is not finite, found one unit at a time."""
