@@ -231,13 +231,18 @@ class Batch:
     def group_sum(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """[R] float64: sum of a row stream over the row's group. Each *episode* with a row in `where` (default: known
         rows) counts once, by its row of lowest id. Raises inside a loss: a group's statistic needs the whole group."""
+        return self._group_sums([x], where)[0]
+
+    def _group_sums(self, streams: Sequence[Tensor], where: Tensor | None) -> tuple[Tensor, ...]:
+        """The sums of several row streams: who counts and in which order is worked out once."""
         if not self.whole:
             raise RuntimeError(
                 "a group statistic inside a loss: a micro-batch may hold part of a group; compute it in a derive piece"
             )
         where = self["known"] if where is None else where
         where = where.bool() & self.one_row_an_episode(where.bool())
-        return self.sum_by(self["group"], torch.where(where, x.double(), 0.0))
+        table = torch.stack([torch.where(where, x.double(), 0.0) for x in streams], 1)
+        return self.sum_by(self["group"], table).unbind(1)
 
     def episode_sum(self, x: Tensor) -> Tensor:
         """[R] float64: sum of a row stream over all rows of the row's episode. Raises inside a loss, as a group's."""
@@ -252,7 +257,7 @@ class Batch:
         return self.sum_by(key, torch.where(where, x.double(), 0.0)) / n.clamp(min=1)
 
     def sum_by(self, key: Tensor, value: Tensor) -> Tensor:
-        """[R] sum of a row stream over rows of one key, by id within it: the order of rows cannot enter."""
+        """[R, ...] sum of a row stream over rows of one key, by id within it: the order of rows cannot enter."""
         order = torch.argsort(self["id"], stable=True)
         order = order[torch.argsort(key[order], stable=True)]
         _, where_in, n = torch.unique_consecutive(key[order], return_inverse=True, return_counts=True)
@@ -262,17 +267,19 @@ class Batch:
 
     def group_count(self, where: Tensor | None = None) -> Tensor:
         """[R] float64: episodes of the row's group that have a row in `where` (default: known rows)."""
-        return self.group_sum(torch.ones(len(self), device=self.length.device), where)
+        return self.group_sum(torch.ones_like(self.length), where)
 
     def group_mean(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """[R] float64: mean over the group's episodes; 0 where none counts."""
-        return self.group_sum(x, where) / self.group_count(where).clamp(min=1)
+        total, n = self._group_sums([x, torch.ones_like(self.length)], where)
+        return total / n.clamp(min=1)
 
     def group_std(self, x: Tensor, where: Tensor | None = None) -> Tensor:
         """[R] float64: population standard deviation; exactly 0 where the spread is below the rounding error of x."""
         where = self["known"] if where is None else where
-        std = self.group_mean((x.double() - self.group_mean(x, where)) ** 2, where).sqrt()
-        size = self.group_mean(x.double() ** 2, where).sqrt()
+        squares = (x.double() - self.group_mean(x, where)) ** 2, x.double() ** 2
+        *sums, n = self._group_sums([*squares, torch.ones_like(self.length)], where)
+        std, size = ((total / n.clamp(min=1)).sqrt() for total in sums)
         return torch.where(
             std <= 8 * torch.finfo(x.dtype if x.is_floating_point() else torch.float64).eps * size, 0.0, std
         )

@@ -18,6 +18,8 @@ def entropy_peaks(batch: Batch, smoothing: float, quantile: float, window: int) 
     least its row's quantile and its neighbours', and the largest within window // 2 tokens; from the left, at most one
     in any window + 1 tokens. Raises ValueError where an entropy is not a number."""
     entropy = batch["entropy"]
+    if not len(entropy):
+        return []
     if bool(torch.isnan(entropy).any()):
         ids = batch["id"][torch.unique(batch.row[torch.isnan(entropy)])].tolist()
         raise ValueError(f"the entropy is not a number on rows {ids[:20]}")
@@ -29,7 +31,11 @@ def entropy_peaks(batch: Batch, smoothing: float, quantile: float, window: int) 
     cutoff = batch.spread(batch.row_quantile(e, quantile, inner))
     peak = inner & (e >= cutoff) & (e >= batch.shift(e, -1, torch.inf)) & (e > batch.shift(e, 1, torch.inf))
     half = window // 2
-    peak &= e >= torch.maximum(_reach(batch, e, half, 1), _reach(batch, e, half, -1))
+    if half >= int(batch.length.max()):  # all of the row is near
+        top = e.new_full((len(batch),), -torch.inf)
+        peak &= e >= batch.spread(top.scatter_reduce(0, batch.row, e, "amax"))
+    else:
+        peak &= e >= torch.maximum(_reach(batch, e, half, 1), _reach(batch, e, half, -1))
     at = peak.nonzero()[:, 0]
     kept: list[int] = []
     before = (-1, 0)

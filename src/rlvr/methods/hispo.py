@@ -104,9 +104,12 @@ class Saliency:
             raise ValueError(f"floor is the fewest tokens that a segment counts as, at least 1; got {self.floor}")
 
     def __call__(self, batch: Batch) -> Tensor:
-        start = batch["hispo/start"]
-        size = torch.bincount(start.cumsum(0))[start.cumsum(0)]
-        return self.shares(batch) / size.clamp(min=self.floor)
+        return self.shares(batch) / self.sizes(batch)
+
+    def sizes(self, batch: Batch) -> Tensor:
+        """[N] max(|S_k|, floor) of each token's segment."""
+        segment = batch["hispo/start"].cumsum(0)
+        return torch.bincount(segment)[segment].clamp(min=self.floor)
 
     def shares(self, batch: Batch) -> Tensor:
         """[N] w_k of each token's segment."""
@@ -122,7 +125,7 @@ class Saliency:
         surprise = torch.where(batch["hispo/start"], -torch.xlogy(share, share), 0.0)
         return {
             "hispo/share_entropy": Tally.mean(batch.row_sum(surprise), busy),
-            "hispo/mass": Tally.mean(batch.row_sum(self(batch)), busy),
+            "hispo/mass": Tally.mean(batch.row_sum(share / self.sizes(batch)), busy),
         }
 
 
