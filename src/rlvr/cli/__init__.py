@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("RLVR_DEBUG") or not _for_people(error):
             raise
-        typer.echo(f"rlvr: {_said(error)}", err=True)
+        from rlvr.report.text import visible
+
+        typer.echo(f"rlvr: {visible(_said(error))}", err=True)  # a server or a file may have had a word in it
         sys.exit(1 if isinstance(error, RuntimeError) else 2)
 
 

@@ -11,12 +11,11 @@ import re
 import threading
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 from rlvr.engine.load import Loaded, ModelError
-from rlvr.server import Server, ServerFailed, ServerRefuses, retried
+from rlvr.server import Server, ServerFailed, ServerRefuses, Threads, retried
 
 PROBE = "2+3=5, 2*3=6; and so on: A B C D"  # read once by a server, to see whether it reads ids as the policy does
 BYTES_A_NAME = 64  # ours: of a reply, what one more id and its log-prob take
@@ -109,8 +108,7 @@ class ServedTeacher:
             except ServerFailed as error:
                 return error
 
-        with ThreadPoolExecutor(self.parallel) as threads:
-            heard = list(threads.map(one, rows))
+        heard = Threads(self.parallel).map(one, rows)
         failed = [h for h in heard if isinstance(h, ServerFailed)]
         self.recent.append((len(failed), len(rows)))
         unknown, total = (sum(x) for x in zip(*self.recent))
@@ -152,14 +150,19 @@ def _read(reply: bytes, n: int, top: int) -> Heard:
         raise ServerFailed(
             f"the server told {count} log-probs of {n} tokens; it has to echo the prompt's, ids as given"
         )
-    numbers = [math.nan, *told[1:n]]
-    if not all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers):
-        raise ServerFailed("the server's log-probs are not all numbers")
-    logp = [float(x) for x in numbers]
-    if any(math.isnan(x) or x > 1e-3 for x in logp[1:]):
-        raise ServerFailed("the server's log-probs are not all log-probs")
+    logp = [math.nan, *map(_log_prob, told[1:n])]
     likeliest = _likeliest(choice["logprobs"].get("top_logprobs"), n) if top else []
     return Heard(logp, likeliest, text if isinstance(text, str) else None)
+
+
+def _log_prob(x: Any) -> float:
+    """Raises ServerFailed for what is none. A token may have no chance at all."""
+    try:
+        if not isinstance(x, bool) and isinstance(x, int | float) and x <= 1e-3:
+            return float(x)
+    except OverflowError:  # JSON's integers know no end
+        pass
+    raise ServerFailed("the server's log-probs are not all log-probs")
 
 
 def _likeliest(told: Any, n: int) -> list[dict[int, float]]:
@@ -178,9 +181,7 @@ def _likeliest(told: Any, n: int) -> list[dict[int, float]]:
                     f"the server names its likeliest tokens by text ({name!r:.20}), and texts are not ids; it has to "
                     "know return_tokens_as_token_ids, as vLLM does"
                 )
-            if isinstance(x, bool) or not isinstance(x, int | float) or math.isnan(x) or x > 1e-3:
-                raise ServerFailed("the server's log-probs are not all log-probs")
-            ids[int(found[1])] = float(x)
+            ids[int(found[1])] = _log_prob(x)
         out.append(ids)
     return out
 

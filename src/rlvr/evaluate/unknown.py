@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlvr.records import Group
+from rlvr.report.text import plain
 
 REASONS = 2  # ours: a third reason has never told more
 
@@ -26,7 +27,7 @@ def no_verdict(told: Mapping[str, Any]) -> str:
     if not errors:
         return ""
     of = f" of {samples}" if samples else ""
-    given = told.get("reasons") or {}
+    given = {plain(reason): n for reason, n in (told.get("reasons") or {}).items()}  # servers and models wrote in them
     why = next(iter(given)) if len(given) == 1 else "; ".join(f"{reason} ({n})" for reason, n in given.items())
     left = errors - sum(given.values())
     more = f"; other reasons ({left})" if why and left > 0 else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,7 +12,7 @@ from rlvr.engine.protocol import Request, Sampler
 from rlvr.judges.judge import FirstMistake, JudgeBroken, JudgeFailed, Said
 from rlvr.judges.words import asking, reply
 from rlvr.records import Task, mix
-from rlvr.server import ServerFailed
+from rlvr.server import ServerFailed, Threads
 from rlvr.verify.llm_judge import Endpoint
 from rlvr.verify.verifier import VerifierBroken
 
@@ -69,10 +68,10 @@ class ServedJudge:
     parallel: int = 8
     temperature: float = 0.0
     sees_all: ClassVar = False
-    _threads: ThreadPoolExecutor = field(init=False, repr=False)
+    _threads: Threads = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._threads = ThreadPoolExecutor(self.parallel, "judge")
+        self._threads = Threads(self.parallel)
 
     async def ask(self, question: FirstMistake, key: int) -> Said:
         def request() -> Said:
@@ -80,7 +79,7 @@ class ServedJudge:
             return Said(*self.endpoint.asked(*given))
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, request)
+            return await asyncio.wrap_future(self._threads.submit(request))
         except ServerFailed as error:
             raise JudgeFailed(str(error), error.tokens) from None
 

@@ -109,7 +109,7 @@ class Teacher(BaseModel):
     key: str = "OPENAI_API_KEY"
     """environment variable that holds the server's key; a server of your own needs none"""
     seconds: Annotated[float, Field(gt=0)] = 60.0
-    """time that the server has for one row"""
+    """time that the server has for one request of a row"""
     retries: Count = 3
     """further requests for a row after a failure that may pass"""
     parallel: Positive = 8
@@ -128,7 +128,7 @@ class Judge(BaseModel):
     key: str = "OPENAI_API_KEY"
     """environment variable that holds the server's key; a server of your own needs none"""
     seconds: Annotated[float, Field(gt=0)] = 60.0
-    """time that the server has for one question"""
+    """time that the server has for one request of a question"""
     retries: Count = 3
     """further requests for a question after a failure that may pass"""
     parallel: Positive = 8

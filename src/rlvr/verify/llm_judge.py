@@ -11,19 +11,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rlvr.judges.words import RULES, asking, reply
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
-from rlvr.server import ADDRESS, Server, ServerAbsent, ServerFailed, ServerRefuses, retried
+from rlvr.server import ADDRESS, Server, ServerAbsent, ServerFailed, ServerRefuses, Threads, retried
 from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, VerifierBroken, fingerprint, gold_text, unknown, words, wrong
 
@@ -32,6 +33,8 @@ It is right only if its final answer agrees with the reference, or, where there 
 An answer that is missing, ambiguous, or several answers at once is wrong."""
 
 MOST_TOKENS = 10_000_000  # that a server may say one request took; ours
+
+log = logging.getLogger("rlvr.verify")
 
 T = TypeVar("T")
 
@@ -123,11 +126,24 @@ class Endpoint:
 
 
 def _keep(place: Path, said: Any) -> None:
-    """Whole or not at all: runs side by side may share the folder."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
-        json.dump(said, file)
-    os.replace(file.name, place)
+    """Whole or not at all: runs side by side may share the folder. What was said holds where it cannot be kept, too."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
+            try:
+                json.dump(said, file)
+                file.close()
+                os.replace(file.name, place)
+            except OSError:
+                os.unlink(file.name)
+                raise
+    except OSError as error:
+        _not_kept(place.parents[1], error.strerror)
+
+
+@cache
+def _not_kept(folder: Path, why: str) -> None:
+    log.warning("the cache %s cannot be written (%s): what a judge says is used, and paid for again", folder, why)
 
 
 def endpoint_of(verifier: Any) -> Endpoint:
@@ -151,8 +167,8 @@ def patient_ask(
     """Ask the verifier's endpoint. Raises ServerFailed, and VerifierBroken where nobody has answered for long."""
     try:
         found = endpoint_of(verifier).ask(form, sections, answer, read)
-    except ServerAbsent:
-        patience.overran(task.id)
+    except ServerAbsent as error:
+        patience.overran(task.id, str(error))
         raise
     except ServerFailed:
         patience.answered()
@@ -170,8 +186,7 @@ def prompt_text(task: Task) -> str:
 def judge_side_by_side(
     verifier: Callable[[str, Task], Verdict], items: Sequence[tuple[Rollout | str, Task]], parallel: int
 ) -> list[Verdict]:
-    with ThreadPoolExecutor(parallel) as threads:
-        return list(threads.map(lambda item: verifier(words(item[0]), item[1]), items))
+    return Threads(parallel).map(lambda item: verifier(words(item[0]), item[1]), items)
 
 
 @register("verifier", "llm_judge")

@@ -31,19 +31,17 @@ class Patience:
         with self._lock:
             self._late = 0
 
-    def overran(self, tasks: str) -> None:
-        """No verdict came in time. Raises VerifierBroken where it is one too many."""
+    def overran(self, tasks: str, why: str = "") -> None:
+        """No verdict came in time; `why`, where more is known. Raises VerifierBroken where it is one too many."""
         with self._lock:
             self._late += 1
             late = self._late
         if late >= self.most:
             raise VerifierBroken(
-                f"{self.who} gave no verdict within {self.seconds:g} s, {late} times on end, last on task {tasks}, so "
-                f"the run would wait for nothing. Mend it, or give it more time (`seconds`, now {self.seconds:g}) or "
-                f"more patience (`most_timeouts`, now {self.most})"
+                f"{self.who} gave no verdict within {self.seconds:g} s, {late} times on end"
+                f"{f' ({why})' if why else ''}, last on task {tasks}, so the run would wait for nothing. Mend it, or "
+                f"give it more time (`seconds`, now {self.seconds:g}) or more patience (`most_timeouts`, now "
+                f"{self.most})"
             )
-        self.heard.failed(
-            "timeout",
-            f"task {tasks}: {self.who} took over {self.seconds:g} s and was given up; no verdict (`seconds` sets the"
-            " limit)",
-        )
+        told = why or f"took over {self.seconds:g} s and was given up"
+        self.heard.failed("timeout", f"task {tasks}: {self.who}: {told}; no verdict (`seconds` sets the limit)")
