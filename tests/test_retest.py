@@ -583,6 +583,71 @@ def test_a_queue_that_is_ended_goes_on(checkout: Path, number: signal.Signals) -
     assert len(kept(checkout)) == 27
 
 
+@pytest.mark.parametrize("left", ["half", "zeros", "", "[]", "{}", '{"status": "finished"}'])
+def test_a_damaged_run_is_put_aside_and_made_again(
+    checkout: Path, capsys: pytest.CaptureFixture[str], left: str
+) -> None:
+    """It is never counted; who only looks is told of it, and changes nothing."""
+    assert called("toy", "--seeds", "1") == 0
+    before = kept(checkout)
+    file = checkout / "experiments" / "results" / "runs" / f"{min(before)}.json"
+    text = file.read_text()
+    file.write_text({"half": text[: len(text) // 2], "zeros": "\0" * len(text)}.get(left, left))
+    capsys.readouterr()
+    for look in ("--status", "--page"):
+        assert called("toy", look) == 2
+        assert f"{file} is damaged" in capsys.readouterr().err
+    assert called("toy", "--seeds", "1") == 0
+    assert f"put aside as {file.name}.damaged, and not counted" in capsys.readouterr().err
+    after = kept(checkout)
+    assert {mark: run.told["columns"] for mark, run in after.items()} == {
+        mark: run.told["columns"] for mark, run in before.items()
+    }
+
+
+@pytest.mark.parametrize("left", ["", "[1]", "{}", '{"runs": {}}', '{"rule": "x", "commit": "y", "began": "z"}'])
+def test_a_damaged_book_is_named_and_says_what_to_do(
+    checkout: Path, capsys: pytest.CaptureFixture[str], left: str
+) -> None:
+    assert called("toy", "--seeds", "1") == 0
+    commit(checkout)
+    file = checkout / "experiments" / "results" / "toy.json"
+    file.write_text(left)
+    for call in (["toy"], ["toy", "--status"]):
+        assert called(*call) == 2
+        assert f"{file} is damaged" in (said := capsys.readouterr().err)
+        assert f"git checkout HEAD -- {file}" in said
+    git(checkout, "checkout", "HEAD", "--", str(file))
+    assert called("toy") == 0
+    assert result(checkout)["result"]["verdict"] == "shown"
+
+
+def test_a_run_whose_numbers_were_lost_has_failed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that it finished, and what it measured cannot be read."""
+    spoil = (
+        "import pathlib, sys; f = pathlib.Path(sys.argv[1]) / 'run' / sys.argv[2]; f.write_text('{\\n' + f.read_text())"
+    )
+    for name in ("eval.json", "metrics.jsonl"):
+        program = f"import subprocess; subprocess.run({stub(Path('FOLDER'))!r}); {spoil}"
+        monkeypatch.setattr(
+            child, "command", lambda folder, p=program, n=name: [
+                sys.executable, "-c", p.replace("FOLDER", str(folder)), str(folder), n,
+            ],
+        )  # fmt: skip
+        assert called("toy") == 0
+        runs = kept(checkout).values()
+        assert runs
+        assert not any(run.finished for run in runs)
+        assert {name in run.told["why"] for run in runs} == {True}
+
+
+def test_where_nothing_can_be_kept_nothing_is_run(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (checkout / "experiments" / "results").write_text("")
+    assert called("toy") == 2
+    assert "so no run could be kept" in capsys.readouterr().err
+    assert not list((checkout / "runs").rglob("recipe.toml"))
+
+
 def test_a_sampler_seed_is_counted_from_the_runs_seed(checkout: Path) -> None:
     from rlvr.retest import book
 

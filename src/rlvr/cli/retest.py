@@ -57,7 +57,8 @@ def retest(
     home, found = find(name, trial=uncommitted)
     if name is None and not (every or status or page):
         raise NothingNamed(f"give an experiment, or --all; there are: {', '.join(home.names())}")
-    books = _books(home, home.names() if found is None else [found], seeds)
+    runs = not (status or page)
+    books = _books(home, home.names() if found is None else [found], seeds, mend=runs)
     if status:
         typer.echo(_status(books))
     elif page:
@@ -66,10 +67,10 @@ def retest(
         _run(home, books, jobs, seeds, every)
 
 
-def _books(home: Home, names: list[str], seeds: int | None) -> list[Book]:
+def _books(home: Home, names: list[str], seeds: int | None, mend: bool) -> list[Book]:
     from rlvr.retest import book, record
 
-    records = record.read(home.records)
+    records = record.read(home.records, (lambda said: typer.echo(said, err=True)) if mend else None)
     books = [book.load(home, name, records) for name in names]
     for each in books:
         if seeds is not None and seeds > each.experiment.seeds:
@@ -81,7 +82,7 @@ def _books(home: Home, names: list[str], seeds: int | None) -> list[Book]:
 
 
 def _run(home: Home, books: list[Book], jobs: int, seeds: int | None, every: bool) -> None:
-    from rlvr.retest.home import NotCommitted
+    from rlvr.retest.home import NotCommitted, refuse_unwritable
     from rlvr.retest.queue import Sitting, check
 
     ready = []
@@ -94,6 +95,7 @@ def _run(home: Home, books: list[Book], jobs: int, seeds: int | None, every: boo
             typer.echo(f"{each.name} is left out: {error}", err=True)
             continue
         ready.append(each)
+    refuse_unwritable(home)
     if home.trial:
         typer.echo(f"a trial: results go to {home.results} and never to the page")
     paged = not home.trial and home.page.parent.is_dir()

@@ -91,8 +91,9 @@ class Book:
         for slot in self.slots():
             noted = self.marks.get(str(slot))
             if noted is not None and noted != mark_of(self.recipe(slot)):
+                when = f" of {self.records[noted].told['date']}" if noted in self.records else ""
                 raise RuleChanged(
-                    f"{self.name}: {slot} means another recipe than at its run of {self.records[noted].told['date']}; "
+                    f"{self.name}: {slot} means another recipe than at its run{when}; "
                     f"restore {self.experiment.recipe} and what it names, or write a revision, {self.name}-2.toml"
                 )
 
@@ -204,11 +205,15 @@ class Book:
 
 def load(home: Home, name: str, records: dict[str, Record]) -> Book:
     """Raises schema.ExperimentError."""
-    told, fault = read_json(home.results / f"{name}.json")
-    if fault:
-        raise ValueError(f"{home.results / name}.json: {fault}")
-    facts: dict[str, Any] = {key: told[key] for key in ("rule", "commit", "began") if key in told}
-    return Book(home, name, schema.read(home.file(name)), records, facts, dict(told.get("runs", {})))
+    file = home.results / f"{name}.json"
+    told, fault = read_json(file)
+    facts: dict[str, Any] = {key: told.get(key) for key in ("rule", "commit", "began")}
+    if file.is_file() and (fault or None in facts.values() or not isinstance(told.get("runs"), dict)):
+        raise ValueError(
+            f"{file} is damaged{f' ({fault})' if fault else ''}, and it alone says by which rule the experiment began; "
+            f"restore it, e.g. by git checkout HEAD -- {file}. Its runs are kept apart and stay"
+        )
+    return Book(home, name, schema.read(home.file(name)), records, facts if told else {}, dict(told.get("runs", {})))
 
 
 def rule_of(experiment: Experiment) -> str:

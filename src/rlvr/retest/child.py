@@ -20,7 +20,7 @@ from typing import Any
 
 from rlvr.folder import claimed
 from rlvr.recipe import Recipe
-from rlvr.report.store import read_json, write_text
+from rlvr.report.store import METRICS, read_json, read_lines, write_text
 from rlvr.report.text import plain
 from rlvr.retest.home import Home, commit_of
 from rlvr.retest.record import Record, machine, measured, settings, write
@@ -62,7 +62,7 @@ class Child:
         summary, _ = read_json(run / "summary.json")
         status = str(summary.get("status", ""))
         whole = status.startswith("finished") and "evaluation" not in status
-        fault = "" if whole else status or _last_words(self.log, self.process.returncode)
+        fault = _damage(run) if whole else status or _last_words(self.log, self.process.returncode)
         told = measured(run)
         fault = fault or _short_of(self.recipe, told["budget"])
         spent = {"cpu_seconds": round(self.usage.ru_utime + self.usage.ru_stime, 2)}
@@ -137,6 +137,13 @@ def start(home: Home, mark: str, recipe: Recipe, asked_by: str, tries: int) -> C
 def command(folder: Path) -> list[str]:
     """What makes the run of a folder."""
     return [sys.executable, "-m", "rlvr", "train", str(folder / "recipe.toml"), "--out", str(folder / "run")]
+
+
+def _damage(run: Path) -> str:
+    """What a finished run's folder does not tell any more."""
+    _, fault = read_json(run / "eval.json")
+    lost = read_lines(run / METRICS)[1]
+    return fault or (f"{lost} line(s) of {METRICS} cannot be read" if lost else "")
 
 
 def _last_words(log: Path, code: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ class NoExperiment(ValueError):
 
 class NotCommitted(ValueError):
     """A rule that could still be changed is no rule."""
+
+
+class NotWritable(ValueError):
+    """What comes out could not be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,20 @@ class Home:
 
     def file(self, name: str) -> Path:
         return self.experiments / f"{name}.toml"
+
+
+def refuse_unwritable(home: Home) -> None:
+    """Raises NotWritable where runs could be made, and not be kept."""
+    for folder in (home.records, home.runs):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise NotWritable(
+                f"{folder} cannot be written ({error.strerror}), so no run could be kept; make it a folder of yours, "
+                "or work in another checkout"
+            ) from None
 
 
 def find(name: str | None, trial: bool = False) -> tuple[Home, str | None]:

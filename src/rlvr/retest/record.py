@@ -6,7 +6,7 @@ import fnmatch
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -70,21 +70,43 @@ class Record:
 
 
 WHEN = {"start": "before", "eval": "after"}
+# What every file of a run tells.
+TOLD = {"status": str, "tries": int, "asked_by": str, "settings": dict, "steps": int, "eval": dict, "budget": dict}
+TOLD |= {"columns": dict, "commit": str, "changed": bool, "date": str, "versions": dict, "machine": str}
 
 
-def read(folder: Path) -> dict[str, Record]:
-    """Every kept run by its mark."""
-    marks = sorted(file.stem for file in folder.glob("*.json"))
-    return {mark: record for mark in marks if (record := read_one(folder, mark)) is not None}
+class Damaged(ValueError):
+    """A kept run that cannot be read; the message says what is wrong with it."""
+
+
+def read(folder: Path, aside: Callable[[str], None] | None = None) -> dict[str, Record]:
+    """Every kept run by its mark. A damaged one is put aside as MARK.json.damaged and `aside` is given a sentence about
+    it, so that it is made again; where nobody listens it raises Damaged."""
+    found = {}
+    for mark in sorted(file.stem for file in folder.glob("*.json")):
+        try:
+            record = read_one(folder, mark)
+        except Damaged as error:
+            if aside is None:
+                raise
+            (folder / f"{mark}.json").rename(folder / f"{mark}.json.damaged")
+            aside(f"{error}; put aside as {mark}.json.damaged, and not counted")
+            continue
+        if record is not None:
+            found[mark] = record
+    return found
 
 
 def read_one(folder: Path, mark: str) -> Record | None:
-    """A kept run; None where there is none."""
+    """A kept run; None where there is none. Raises Damaged."""
     file = folder / f"{mark}.json"
+    if not file.is_file():
+        return None
     told, fault = read_json(file)
-    if fault:
-        raise ValueError(f"{file}: {fault}; delete it, and the run is made again")
-    return Record(mark, told) if told else None
+    wrong = [name for name, kind in TOLD.items() if not isinstance(told.get(name), kind)]
+    if fault or wrong:
+        raise Damaged(f"{file} is damaged ({fault or f'it has no {wrong[0]}'}); `rlvr retest` makes the run again")
+    return Record(mark, told)
 
 
 def write(folder: Path, record: Record) -> None:
