@@ -210,3 +210,18 @@ def test_with_an_adapter_the_whole_model_and_the_adapter_are_kept(
         Path(f, "adapter_model.safetensors").read_bytes() for f in ("adapter", "run/best/adapter", "run/adapter")
     ]
     assert weights[0] == weights[1] != weights[2]
+    for name, more in (
+        ("adapter/adapter_config.json", []),
+        ("adapter/adapter_config.json", ["--adapter"]),
+        ("config.json", []),
+    ):
+        file = Path("run/best", name)
+        if name == "config.json":  # without its adapter the folder is a model like any other
+            shutil.rmtree("run/best/adapter")
+        file.write_text(file.read_text()[:40])
+        with pytest.raises(SystemExit) as ended:
+            main(["export", "run/best", *more, "--out", "other"])
+        said = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert f"{file} is not JSON" in said
+        assert "export another checkpoint of the run" in said

@@ -36,6 +36,12 @@ def export(
     learned = _learned(what)
     if adapter and learned.name != "adapter":
         raise NothingToExport(f"{what} trained all weights and has no adapter; leave out --adapter")
+    from rlvr.engine.weights import fault_in
+
+    if fault := fault_in(learned):
+        raise NothingToExport(
+            f"{fault}; export another checkpoint of the run, or its model/ or best/ where it is whole"
+        )
     if learned.name != "adapter":
         from rlvr.engine.load import copy_model as write
     elif adapter:
