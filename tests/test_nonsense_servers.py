@@ -8,7 +8,6 @@ import contextlib
 import json
 import math
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -277,25 +276,27 @@ def test_only_the_server_says_how_long_to_wait(
     assert waited == [waits]
 
 
-def test_a_server_that_drips_its_half_of_a_handshake_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(ssl, "_create_default_https_context", ssl._create_unverified_context)
+def test_a_proxy_that_drips_has_no_more_time_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for a tunnel before there is anything that TLS could speak through."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
+        for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{listener.getsockname()[1]}")
 
-        def handshake() -> None:
+        def drip() -> None:
             with listener.accept()[0] as client, contextlib.suppress(OSError):
                 client.recv(1 << 16)
-                client.sendall(b"\x16\x03\x03\x40\x00")  # a record of 16 KiB follows
+                client.sendall(b"HTTP/1.0 200 OK\r\nX: ")
                 while not stop.wait(0.05):
-                    client.sendall(b"\x02")
+                    client.sendall(b"x")
 
-        thread = threading.Thread(target=handshake, daemon=True)
+        thread = threading.Thread(target=drip, daemon=True)
         thread.start()
-        began = time.monotonic()
         threading.Timer(5.0, stop.set).start()
-        with pytest.raises(ServerAbsent):
-            Server(f"https://127.0.0.1:{listener.getsockname()[1]}/v1", "K", 0.5).post("x", {})
+        began = time.monotonic()
+        with pytest.raises(ServerAbsent, match=r"no reply within 0\.5 s"):
+            Server("https://judge.invalid/v1", "K", 0.5).post("x", {})
         assert time.monotonic() - began < 2
         stop.set()
         thread.join()

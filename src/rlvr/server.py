@@ -212,7 +212,7 @@ class _Https(urllib.request.HTTPSHandler):
 def _kept(kind: type[http.client.HTTPConnection], sockets: list[socket.socket], late: threading.Event) -> Any:
     class Kept(kind):  # type: ignore[valid-type,misc]
         def __setattr__(self, name: str, value: Any) -> None:
-            # Another name for the bare connection, before TLS and a proxy, which may drip as well, take it over.
+            # Another name for the bare connection, before a proxy, which may drip as well, and TLS take it over.
             if name == "sock" and type(value) is socket.socket:
                 sockets.append(value.dup())
                 if late.is_set():  # finding the address has taken all the time
