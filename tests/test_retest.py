@@ -583,7 +583,7 @@ def test_a_queue_that_is_ended_goes_on(checkout: Path, number: signal.Signals) -
     assert len(kept(checkout)) == 27
 
 
-@pytest.mark.parametrize("left", ["half", "zeros", "", "[]", "{}", '{"status": "finished"}'])
+@pytest.mark.parametrize("left", ["half", "zeros", "", "[]", "{}", '{"status": "finished"}', "words", "scores"])
 def test_a_damaged_run_is_put_aside_and_made_again(
     checkout: Path, capsys: pytest.CaptureFixture[str], left: str
 ) -> None:
@@ -592,7 +592,11 @@ def test_a_damaged_run_is_put_aside_and_made_again(
     before = kept(checkout)
     file = checkout / "experiments" / "results" / "runs" / f"{min(before)}.json"
     text = file.read_text()
-    file.write_text({"half": text[: len(text) // 2], "zeros": "\0" * len(text)}.get(left, left))
+    told = json.loads(text)
+    spoilt = {"half": text[: len(text) // 2], "zeros": "\0" * len(text)}
+    spoilt["words"] = json.dumps({**told, "columns": {"reward/mean": ["much", "more"]}})
+    spoilt["scores"] = json.dumps({**told, "eval": {**told["eval"], "after": {"mean@2": "good"}}})
+    file.write_text(spoilt.get(left, left))
     capsys.readouterr()
     for look in ("--status", "--page"):
         assert called("toy", look) == 2

@@ -104,9 +104,27 @@ def read_one(folder: Path, mark: str) -> Record | None:
         return None
     told, fault = read_json(file)
     wrong = [name for name, kind in TOLD.items() if not isinstance(told.get(name), kind)]
-    if fault or wrong:
-        raise Damaged(f"{file} is damaged ({fault or f'it has no {wrong[0]}'}); `rlvr retest` makes the run again")
+    if not fault:
+        fault = f"it has no {wrong[0]}" if wrong else _no_numbers(told)
+    if fault:
+        raise Damaged(f"{file} is damaged ({fault}); `rlvr retest` makes the run again")
     return Record(mark, told)
+
+
+def _no_numbers(told: Mapping[str, Any]) -> str:
+    """Which evaluation, column or sum of a run's file does not hold numbers, "" where all do."""
+    number = lambda x: x is None or (isinstance(x, int | float) and not isinstance(x, bool))  # noqa: E731
+    for name, y in told["columns"].items():
+        if not (isinstance(y, list) and all(map(number, y))):
+            return f"column {name} is no list of numbers"
+    for when in WHEN.values():
+        found = told["eval"].get(when) or {}
+        if not isinstance(found, dict):
+            return f"the evaluation {when} is no table"
+        for name, x in found.items():
+            if ("@" in name or "^" in name) and not (isinstance(x, list) and x and all(map(number, x))):
+                return f"{name} of the evaluation {when} is no number with its interval"
+    return "" if all(map(number, told["budget"].values())) else "its budget holds no numbers"
 
 
 def write(folder: Path, record: Record) -> None:
