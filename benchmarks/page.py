@@ -382,17 +382,17 @@ Xeon.
   tokens a row, 0.9 for 42, 1.1 for 64 and 1.2 for 128.
 
 **Why the two goals against TRL are missed.** nano: at 80 GFLOP/s the goal left 0.21 CPU seconds for a step, and matrix
-products took 0.10 of them, attention 0.06, verifying and packing 0.03. At 190 GFLOP/s it leaves 0.16, of which products
-take 0.06, attention 0.03, verifying and packing 0.02; what is left for norms, activations, copies, the optimiser and the
-records of 512 rows is 0.05, and they take 0.13. micro: the goal leaves 3.2 seconds. Its products take 1.9 (at the rate
-of the machine), attention in updates 0.4, attention in sampling 0.7, where every step reads all keys and values that
-512 rows have, prompts sixteen times over; copies 0.3, all else 1.4. What could still be gained most is there: reading a
-shared prompt once would save about 0.3 in micro and 0.01 in nano.
+products took 0.10 of them, attention 0.06, verifying and packing 0.03. At 190 GFLOP/s it leaves 0.16, of which
+products take 0.06, attention 0.03, verifying and packing 0.02; what is left for norms, activations, copies, the
+optimiser and the records of 512 rows is 0.05, and they take 0.13. micro: the goal leaves 3.2 seconds. Its products
+take 1.9 (at the rate of the machine), attention in updates 0.4, attention in sampling 0.7, where every step reads all
+keys and values that 512 rows have, prompts sixteen times over; copies 0.3, all else 1.4. What could still be gained
+most is there: reading a shared prompt once would save about 0.3 in micro and 0.01 in nano.
 
 **HISPO's own arithmetic** is above 2 % of a step on nano alone, whose rows have a dozen tokens. Two things were tried:
 peaks are held against the row's highest where the window holds the whole row, and the weights of segments are worked
-out once for the weight and its metrics, which took a sixth off its credit. What is left are some 150 operators on a few
-thousand numbers, of which the loss with its gradient is one half.
+out once for the weight and its metrics, which took a sixth off its credit. What is left are some 150 operators on a
+few thousand numbers, of which the loss with its gradient is one half.
 """
 
 
