@@ -538,5 +538,6 @@ def test_a_sandbox_that_never_answers_in_time_stops_the_run() -> None:
     gone.answers = True  # a failure at once costs no time, and is another matter
     assert [v.reason for v in judge(verifier, [ask] * 5)] == ["no_verdict: at once"] * 5
     gone.answers = False
-    with pytest.raises(VerifierBroken, match=r"code: its sandbox gave no verdict within 0\.5 s, 3 times on end"):
+    # two are asked at a time, and the second of a pair may count before the first
+    with pytest.raises(VerifierBroken, match=r"code: its sandbox gave no verdict within 0\.5 s, [34] times on end"):
         judge(verifier, [ask] * 9)
