@@ -35,6 +35,8 @@ def training_of_load(load: Mapping[str, Any], tasks: Sequence[Any] | None = None
     (training.folder / "rollouts").mkdir()
     training.engine.skip_idle = load.get("skip_idle", True)
     training.phase = plan.start()
+    gc.collect()
+    gc.freeze()  # as in `rlvr train`
     return training
 
 

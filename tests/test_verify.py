@@ -146,6 +146,12 @@ def test_a_text_is_no_number(text: str) -> None:
     assert parse_number(text) == "unparsable"
 
 
+def test_plain_integers_are_what_the_whole_grammar_reads() -> None:
+    for text in ["0", "7", "007", "42", "1234", "9" * 640, "9" * 641]:
+        assert parse_number(text) == parse_number(f"+{text}")
+        assert parse_number(f"-{text}") == parse_number(f"- {text}")
+
+
 def test_numbers_are_bounded() -> None:
     assert parse_number("9" * 640) == Number(Fraction(10) ** 640 - 1)
     assert parse_number("9" * 641) == "over_limit"

@@ -58,6 +58,8 @@ def parse_number(text: str) -> Number | str:
     text = unwrap(text)
     if not text:
         return "no_answer"
+    if text.removeprefix("-").isdigit() and text.isascii() and len(text) <= LONGEST_NUMBER:
+        return Number(Fraction(int(text)))  # most answers; the rest of this finds the same
     if len(text) > LONGEST_WORD:
         return "over_limit" if text[:1].isdigit() else "unparsable"
     for written, meant in _SPELLINGS:
