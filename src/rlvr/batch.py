@@ -62,10 +62,11 @@ class Chains:
         # 64-bit sums of odd products, wrapping: equal prefixes have equal sums; that equal sums have equal prefixes is
         # looked at, id by id
         terms = (ids + 1) * (place * 2 + 1) * -7046029254386353131
-        name = torch.zeros(n, dtype=torch.long, device=device).index_add_(0, row, terms ^ (terms >> 29))
-        _, inverse = torch.unique(torch.stack([size, name], 1), dim=0, return_inverse=True)
+        name = (size * -4658895280553007687).index_add_(0, row, terms ^ (terms >> 29))
+        _, inverse = torch.unique(name, return_inverse=True)
         alone = torch.arange(n, device=device)
         first = torch.full((n,), n, device=device).scatter_reduce_(0, inverse, alone, "amin")[inverse]
+        first = torch.where(size[first] == size, first, alone)
         same = self.ids[self.starts[rows[first]][row] + place] == ids
         wrong = torch.zeros(n, dtype=torch.bool, device=device).index_put_(
             (row[~same],), torch.tensor(True, device=device)
