@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -250,6 +252,17 @@ def test_a_verdict_is_paid_for_once(server: Server, tmp_path: Path) -> None:
     assert outcome(server, "7", Task("t1", "What is 3 + 5?", "7"), cache=str(tmp_path))[0] == "wrong"
     assert LlmJudge(server.url, "other", cache=str(tmp_path))("7", TASK).label == "wrong"
     assert len(server.asked) == 4
+
+
+def test_others_may_read_what_is_kept_as_the_umask_has_it(server: Server, tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        outcome(server, "7", cache=str(tmp_path))
+    finally:
+        os.umask(before)
+    (kept,) = tmp_path.rglob("*.json")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o640
+    assert [kept] == [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_a_failure_is_not_kept_and_a_broken_file_is_not_believed(server: Server, tmp_path: Path) -> None:

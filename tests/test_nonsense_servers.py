@@ -377,6 +377,6 @@ def test_a_disk_that_fills_leaves_nothing_half_kept(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rlvr.verify.llm_judge.os.replace", full)
+    monkeypatch.setattr("rlvr.report.store.os.replace", full)
     assert LlmJudge(server.url, "m", cache=str(tmp_path / "cache"))("7", Task("t", "?", "7")).label == "right"
     assert not [file for file in (tmp_path / "cache").rglob("*") if file.is_file()]

@@ -14,10 +14,12 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
@@ -116,14 +118,22 @@ class RunData:
         return {name[len(prefix) :]: x for name, x in self.series.items() if name.startswith(prefix)}
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Write the file that this yields; it takes the place of `path` at the end, unless something raises. Others may
+    read it as the umask has it, and processes and threads that write the same file do not meet."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
-        temporary.write_text(utf8(text), encoding="utf-8")
+        yield temporary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    with whole_file(path) as temporary:
+        temporary.write_text(utf8(text), encoding="utf-8")
 
 
 def finite(value: Any) -> float | None:
@@ -253,12 +263,8 @@ def write_rows(path: Path, rows: Sequence[RowRecord]) -> None:
         streams = [np.asarray(r.streams[name], np.float32) if name in r.streams else None for r in rows]
         table[f"token/{utf8(name)}"] = pa.array(streams, pa.list_(pa.float32()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole_file(path) as temporary:
         pq.write_table(pa.table(table), temporary, compression="zstd")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_rows(path: Path | str) -> list[RowRecord]:

@@ -12,9 +12,7 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import secrets
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -24,6 +22,7 @@ from typing import Any, TypeVar
 from rlvr.judges.words import RULES, asking, reply
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
+from rlvr.report.store import write_text
 from rlvr.server import ADDRESS, Server, ServerAbsent, ServerFailed, ServerRefuses, Threads, retried
 from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, VerifierBroken, fingerprint, gold_text, unknown, words, wrong
@@ -129,14 +128,7 @@ def _keep(place: Path, said: Any) -> None:
     """Whole or not at all: runs side by side may share the folder. What was said holds where it cannot be kept, too."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=place.parent, delete=False, encoding="utf-8") as file:
-            try:
-                json.dump(said, file)
-                file.close()
-                os.replace(file.name, place)
-            except OSError:
-                os.unlink(file.name)
-                raise
+        write_text(place, json.dumps(said))
     except OSError as error:
         _not_kept(place.parents[1], error.strerror)
 
