@@ -18,6 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from rlvr import organisms
 from rlvr.assemble import asked_by, plan_of, set_up, tasks_of
 from rlvr.cli import main
+from rlvr.doctor import columns
 from rlvr.doctor.examine import Examined, at_start, by_settings, by_tasks, examine
 from rlvr.doctor.patient import Patient
 from rlvr.engine.load import Loaded, load_model
@@ -320,8 +321,6 @@ def test_a_task_that_names_no_verifier_that_there_is() -> None:
 def test_what_a_renderer_or_a_verifier_may_raise_does_not_keep_a_run_from_going(
     tmp_path: Path, nano: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlvr.doctor import columns
-
     monkeypatch.setattr(columns, "swapped", lambda patient: 1 / 0)
     run = train(small(), tmp_path / "run", sinks=("jsonl",), model=load_model("nano"))
     assert run.summary["status"] == "finished"
@@ -352,6 +351,26 @@ def test_swapped_columns_of_words() -> None:
     turned = [replace(t, prompt=t.answer, answer=t.prompt) for t in QUESTIONS]
     told = by_tasks(Patient(chosen, plan_of(chosen), asked_by(chosen, plan_of(chosen), turned)))
     assert "columns_swapped" in {f.check for f in told}
+
+
+SHEEP = "Each of the 3 pens holds <<4*2=8>>8 legs.\nThat makes 24.\n#### 24"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "gold", "turned"),
+    [
+        (SHEEP, "In 3 pens are 2 sheep each. How many legs are that?", True),  # a row of gsm8k, the wrong way round
+        (f"2 sheep?\n{SHEEP}\n\nHow many legs have 9 sheep?", "36", False),  # worked examples, then a question
+        (f"Is it right?\n{SHEEP}", "No, two sheep have eight legs each pen", False),  # a solution to be judged
+        (f"End with\n#### and the number.\n{SHEEP[:20]}", "Why?", False),
+    ],
+)
+def test_worked_solutions_that_stand_in_the_place_of_questions(prompt: str, gold: str, turned: bool) -> None:
+    chosen = recipe(verifier="hash_marker")
+    tasks = [Task(str(i), prompt, answer=gold) for i in range(20)]
+    told = [*columns.swapped(Patient(chosen, plan_of(chosen), asked_by(chosen, plan_of(chosen), tasks)))]
+    assert [f.check for f in told] == ["columns_swapped"] * turned
+    assert all("20 prompts are worked solutions" in f.says and "#### 24' is asked" in f.says for f in told)
 
 
 def test_a_slow_verifier_costs_a_start_no_more_than_its_seconds(

@@ -78,6 +78,10 @@ def gsm8k(root: Path) -> list[str]:
     return [f"tasks.path={root / 'gsm8k'}", f"eval.tasks.path={root / 'gsm8k'}"]
 
 
+def asking_answers(root: Path) -> list[str]:
+    return [*gsm8k(root), 'tasks.prompt={column="answer"}']
+
+
 def math(root: Path) -> list[str]:
     parquet(root / "lighteval/data/train-00000-of-00001.parquet", [halves(i) for i in range(80)])
     parquet(root / "lighteval/data/test-00000-of-00001.parquet", [halves(i) for i in range(100, 110)])
@@ -116,6 +120,7 @@ def test_a_shipped_recipe_is_looked_at_to_its_end(
         ("math", math, "verifier=hash_marker", "form"),
         ("math", math, "verifier=exact", "form"),  # it compares whole answers with whole solutions
         ("gsm8k", gsm8k, "max_tokens=2", "all_truncated"),
+        ("gsm8k", asking_answers, 'tasks.answer={column="question"}', "columns_swapped"),
     ],
 )
 def test_a_fault_planted_in_it_is_found(
