@@ -17,6 +17,7 @@ from test_judge_model import Server, server  # noqa: F401
 from test_loop import Digits, training
 
 from rlvr.doctor.examine import examine
+from rlvr.engine.load import load_model
 from rlvr.engine.protocol import Request, Sample, Unsupported
 from rlvr.judges.choose import about_judge, askers, bench_of, check_judge
 from rlvr.judges.judge import Bench, FirstMistake, JudgeBroken, JudgeFailed, Noisy, Said
@@ -33,6 +34,7 @@ from rlvr.run import dry_run, train
 from rlvr.streams import declare
 from rlvr.tasks.synthetic import choice, countdown, modular_chains, running_sums
 from rlvr.verify.llm_judge import Endpoint
+from rlvr.verify.verifier import VerifierBroken
 
 declare("row", "test/judged", "a fact that a judge adds")
 SUMS = replace(running_sums(1)[0], prompt="07+03+09=", answer="19", meta={"steps": ["10", "19"]})
@@ -483,6 +485,36 @@ def test_a_judge_that_cannot_be_asked_is_refused_before_a_run_has_a_folder(
         with pytest.raises(Unsupported, match=says):
             ask_for()
     assert not (tmp_path / "run").exists()
+    (found,) = [f for f in examine(made, rollouts=False).findings if f.severity == "wrong"]
+    assert (found.check, says in found.says) == ("no_judge", True)
+
+
+def test_a_model_that_is_handed_over_is_not_taken_for_the_recipes(tmp_path: Path) -> None:
+    """The recipe's own, nano, knows no words; of another one that is asked once it is loaded."""
+    made = load_recipe("quickstart", ["method=cliff", "eval.problems=0", "judge=policy"])
+    with pytest.raises(JudgeBroken, match="the policy cannot be its own judge, for it cannot be asked in words"):
+        train(made, tmp_path / "run", model=load_model("nano"))
+    assert "no_judge" not in {f.check for f in examine(made, rollouts=False, model=load_model("nano")).findings}
+
+
+def test_a_key_that_is_not_set_is_refused_before_the_hub_is_asked_for_tasks() -> None:
+    sets = ["method=cliff", "judge.model=m", "judge.url=http://127.0.0.1:9/v1", "judge.key=NOT_SET_9"]
+    with pytest.raises(Unsupported, match=r"judge\.key names the environment variable NOT_SET_9, which is not set"):
+        dry_run(load_recipe("gsm8k", sets))
+
+
+@pytest.mark.parametrize("verifier", ["llm_judge", "rubric"])
+@pytest.mark.parametrize("holds", [None, " "])
+def test_a_verifiers_key_that_is_not_set_is_refused(
+    verifier: str, holds: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if holds is not None:
+        monkeypatch.setenv("NOT_SET_9", holds)
+    sets = [f"verifier={verifier}(url='http://127.0.0.1:9/v1', model='m', key='NOT_SET_9')"]
+    with pytest.raises(
+        VerifierBroken, match=rf"{verifier}\.key names the environment variable NOT_SET_9, which is not"
+    ):
+        dry_run(load_recipe("quickstart", sets))
 
 
 def test_a_teachers_key_that_is_not_set_is_refused(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from rlvr import organisms
 from rlvr.engine import lora
 from rlvr.engine.adapter_files import load_adapter
 from rlvr.engine.critic import Critic
@@ -25,7 +24,6 @@ from rlvr.engine.torch_engine import Optim, TorchEngine
 from rlvr.evaluate.measure import Measured, measure
 from rlvr.evaluate.parts import refuse_by
 from rlvr.holdout import about_holdout, about_leaks, held_out
-from rlvr.judges.choose import askers as asking
 from rlvr.judges.choose import bench_of
 from rlvr.loop import Settings, Training
 from rlvr.method import Method
@@ -233,14 +231,8 @@ def _adapted(recipe: Recipe, loaded: Loaded, adapter: Path | None) -> Loaded:
 
 
 def check_models(recipe: Recipe, plan: Plan, phase: Mapping[str, Any] | None = None) -> None:
-    """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none, or a
-    judge that cannot read; ModelError where the teacher cannot be a whole model. Loads nothing."""
-    itself = recipe.judge is not None and recipe.judge.url is None and recipe.judge.model == "policy"
-    if itself and recipe.model in organisms.names() and asking(plan):
-        raise Unsupported(
-            f'judge = "policy": the bundled model {recipe.model} knows no words, so it cannot be asked in any; name '
-            'another judge, e.g. judge = "oracle", which knows the built-in tasks'
-        )
+    """Raises Unsupported where the plan wants a teacher, from the state `phase` on, and the recipe names none or one
+    whose key is not set; ModelError where it cannot be a whole model. Loads nothing."""
     living = [p for running in plan.ahead(plan.start() if phase is None else phase) for p in running.stack]
     askers = {p.paper for p in living if any("teacher" in view.models for view in views_of(p.piece))}
     if not askers:

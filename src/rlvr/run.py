@@ -106,7 +106,7 @@ def train(
     shown = make_sinks(recipe.sinks if sinks is None else sinks, every=recipe.examples_every)
     plan = plan_of(recipe, method, verifier)
     asked = _checked(asked_by(recipe, plan, tasks))
-    check_judge(recipe.judge, plan, asked.train)
+    check_judge(recipe.judge, plan, asked.train, model or recipe.model)
     with ExitStack() as held:
         checkpoint, behind = None, Behind()
         if resume:
@@ -393,17 +393,25 @@ def evaluate(recipe: Recipe, model: str | None = None) -> dict[str, Any]:
     }
 
 
+def looked_over(recipe: Recipe) -> tuple[Plan, Asked | None]:
+    """The plan of a recipe, and its tasks where they are not on the hub. Raises what `train` would raise before its
+    first step: of the stack, the tasks, verifiers, judge, teacher and model. Loads and fetches no model."""
+    plan, asked = plan_of(recipe), None
+    if not any(_on_the_hub(source) for source in (recipe.tasks, recipe.eval.tasks or {})):
+        asked = _checked(asked_by(recipe, plan))
+    check_judge(recipe.judge, plan, None if asked is None else asked.train, recipe.model)
+    check_here(recipe.model)
+    check_models(recipe, plan)
+    return plan, asked
+
+
 def dry_run(recipe: Recipe) -> str:
     """What `train` would do: the plan's slot table, the sizes of a step and the memory it takes. Reads the tasks and
     looks whether verifier and model are there, as `train` does; loads and fetches no model."""
-    plan = plan_of(recipe)
+    plan, asked = looked_over(recipe)
     parted = "tasks of the hub are not fetched by a dry run"
-    if not any(_on_the_hub(source) for source in (recipe.tasks, recipe.eval.tasks or {})):
-        asked = _checked(asked_by(recipe, plan))
-        check_judge(recipe.judge, plan, asked.train)
+    if asked is not None:
         parted = f"{len(asked.train)} training tasks; " + (asked.about or f"{len(asked.evaluate)} for evaluation")
-    check_here(recipe.model)
-    check_models(recipe, plan)
     rows = recipe.prompts_per_step * recipe.group_size
     sizes = (
         f"a step: {recipe.prompts_per_step} prompts x {recipe.group_size} rollouts = {rows} rows, at most "

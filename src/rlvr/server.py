@@ -54,7 +54,7 @@ USUAL_KEY = "OPENAI_API_KEY"  # where nobody names another; servers of one's own
 
 def unset_key(table: str, key: str) -> str:
     """Why a key that somebody has named cannot be used, "" where it can."""
-    if key == USUAL_KEY or os.environ.get(key):
+    if key == USUAL_KEY or os.environ.get(key, "").strip():
         return ""
     return (
         f"{table}.key names the environment variable {key}, which is not set; export it, or leave {table}.key out "

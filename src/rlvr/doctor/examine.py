@@ -77,7 +77,7 @@ def by_rollouts(patient: Patient) -> list[Finding]:
 def at_start(recipe: Recipe, plan: Plan, asked: Asked, setup: Setup) -> list[Finding]:
     """The checks that take no rollouts, within a few seconds."""
     most, seconds = AT_START
-    patient = Patient(recipe, plan, asked, setup, most=most, until=time.monotonic() + seconds)
+    patient = Patient(recipe, plan, asked, setup, most=most, until=time.monotonic() + seconds, model=setup.loaded)
     return [*by_settings(patient), *by_tasks(patient), *by_model(patient)]
 
 
@@ -87,7 +87,7 @@ def examine(
     """Everything. `tasks`, `verifier` and `model` stand in for the recipe's, as in `run.train`."""
     plan = plan_of(recipe, verifier=verifier)
     most, seconds = AT_LEISURE
-    patient = Patient(recipe, plan, most=most, until=time.monotonic() + seconds)
+    patient = Patient(recipe, plan, most=most, until=time.monotonic() + seconds, model=model)
     found = by_settings(patient)
     looked = ["settings"]
 

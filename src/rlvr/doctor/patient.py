@@ -41,7 +41,8 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """`most`: tasks looked at. `until`: the moment (time.monotonic) after which no verifier is asked any more."""
+    """`most`: tasks looked at. `until`: the moment (time.monotonic) after which no verifier is asked any more. `model`:
+    the policy that stands in for the recipe's."""
 
     recipe: Recipe
     plan: Plan
@@ -50,6 +51,7 @@ class Patient:
     played: Played | None = None
     most: int = 64
     until: float = math.inf
+    model: Any = None
 
     @property
     def tasks(self) -> list[Task]:

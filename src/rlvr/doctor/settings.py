@@ -44,9 +44,10 @@ def no_teacher(patient: Patient) -> Iterator[Finding]:
 
 
 def no_judge(patient: Patient) -> Iterator[Finding]:
-    """A method wants a judge, and none is named that knows these tasks."""
+    """A method wants a judge, and none is named that can be asked and knows these tasks."""
+    tasks = patient.asked.train if patient.asked else None
     try:
-        check_judge(patient.recipe.judge, patient.plan, patient.asked.train if patient.asked else ())
+        check_judge(patient.recipe.judge, patient.plan, tasks, patient.model or patient.recipe.model)
     except Unsupported as error:
         yield Finding("no_judge", "wrong", f"{error}.", "Name a judge, or drop the paper.")
 

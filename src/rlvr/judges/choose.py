@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlvr import organisms
 from rlvr.engine.protocol import Sampler, Unsupported
 from rlvr.judges.judge import Bench, Judge, JudgeBroken, Noisy
 from rlvr.judges.models import PolicyJudge, ServedJudge
@@ -20,11 +21,23 @@ def askers(plan: Plan) -> list[str]:
     return sorted({p.paper for r in plan.phases.values() for p in r.stack if "judge" in getattr(p.piece, "asks", ())})
 
 
-def check_judge(chosen: Any, plan: Plan, tasks: Sequence[Task]) -> None:
-    """Raises Unsupported where the plan wants a judge and none is named that can judge these tasks. Asks nobody."""
-    if askers(plan) and chosen is not None and chosen.url is not None and (lacking := unset_key("judge", chosen.key)):
-        raise Unsupported(lacking)
-    if not (papers := askers(plan)) or (chosen is not None and (chosen.url is not None or chosen.model != "oracle")):
+def check_judge(chosen: Any, plan: Plan, tasks: Sequence[Task] | None, model: Any = None) -> None:
+    """Raises Unsupported where the plan wants a judge and none is named that can judge these tasks; None: they are not
+    here yet. `model`: the policy, where it is known, by its name or loaded. Asks nobody."""
+    if not (papers := askers(plan)):
+        return
+    if chosen is not None and chosen.url is not None:
+        if lacking := unset_key("judge", chosen.key):
+            raise Unsupported(lacking)
+        return
+    if chosen is not None and chosen.model == "policy":
+        if model in organisms.names():
+            raise Unsupported(
+                f'judge = "policy": the bundled model {model} knows no words, so it cannot be asked in any; name '
+                'another judge, e.g. judge = "oracle", which knows the built-in tasks'
+            )
+        return
+    if tasks is None:
         return
     try:
         Oracle().check(tasks)

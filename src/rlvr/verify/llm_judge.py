@@ -23,7 +23,7 @@ from rlvr.judges.words import RULES, asking, reply
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
 from rlvr.report.store import write_text
-from rlvr.server import ADDRESS, Server, ServerAbsent, ServerFailed, ServerRefuses, Threads, retried
+from rlvr.server import ADDRESS, Server, ServerAbsent, ServerFailed, ServerRefuses, Threads, retried, unset_key
 from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, VerifierBroken, fingerprint, gold_text, unknown, words, wrong
 
@@ -143,6 +143,12 @@ def endpoint_of(verifier: Any) -> Endpoint:
     return Endpoint(**{f.name: getattr(verifier, f.name) for f in fields(Endpoint)})
 
 
+def refuse_without_key(name: str, verifier: Any) -> None:
+    """Raises VerifierBroken where the verifier names a key that is not set."""
+    if lacking := unset_key(name, verifier.key):
+        raise VerifierBroken(lacking)
+
+
 def patience_of(name: str, verifier: Any) -> Patience:
     return Patience(f"{name}: {verifier.model} at {verifier.url}", verifier.seconds, verifier.most_timeouts)
 
@@ -211,6 +217,9 @@ class LlmJudge:
     @property
     def fingerprint(self) -> str:
         return fingerprint("llm_judge", self)
+
+    def prepare(self) -> None:
+        refuse_without_key("llm_judge", self)
 
     def __call__(self, text: str, task: Task) -> Verdict:
         gold = gold_text(task)

@@ -10,7 +10,14 @@ from typing import Any
 from rlvr.records import Rollout, Task, Verdict
 from rlvr.registry import register
 from rlvr.server import ServerFailed
-from rlvr.verify.llm_judge import endpoint_of, judge_side_by_side, patience_of, patient_ask, prompt_text
+from rlvr.verify.llm_judge import (
+    endpoint_of,
+    judge_side_by_side,
+    patience_of,
+    patient_ask,
+    prompt_text,
+    refuse_without_key,
+)
 from rlvr.verify.patience import MOST_TIMEOUTS, Patience
 from rlvr.verify.verifier import SHOWN, fingerprint, unknown, wrong
 
@@ -54,6 +61,9 @@ class Rubric:
     @property
     def fingerprint(self) -> str:
         return fingerprint("rubric", self)
+
+    def prepare(self) -> None:
+        refuse_without_key("rubric", self)
 
     def __call__(self, text: str, task: Task) -> Verdict:
         try:
