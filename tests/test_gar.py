@@ -416,6 +416,17 @@ def test_a_teachers_right_answers_are_read_from_its_rollouts(tmp_path: Path) -> 
     assert [text_of(row) for row in told[f"side/{SOLUTIONS}"]] == ["d"]
     with pytest.raises(NoAnswers, match="rlvr rollout RECIPE --model TEACHER"):
         annotated(Anchors(teacher=str(tmp_path / "nothing")), group("abc"))
+    tasks = [Task(id, "?", meta={"demo": "d"}) for id in ("t", "v")]
+    assert Anchors(teacher=str(tmp_path)).lacks(tasks) == ""
+    assert "has right answers to 2 tasks, and none of them is among these 1" in Anchors(teacher=str(tmp_path)).lacks(
+        tasks[1:]
+    )
+
+
+def test_a_teachers_folder_that_is_not_there_is_told_before_the_run() -> None:
+    made = load_recipe("quickstart", ["method=gar", "papers.gar.teacher=nowhere/at/all"])
+    with pytest.raises(NoAnswers, match="nowhere/at/all holds no rollouts; make some with"):
+        dry_run(made)
 
 
 # ---- bad input, others, a model --------------------------------------------------------------------------------------
@@ -468,7 +479,11 @@ def test_tasks_without_any_solution_are_refused_before_the_run() -> None:
     bare, shown = Task("a", "?"), Task("b", "?", meta={"demo": "1+1=2"})
     assert 'no task has a worked solution in its meta under "solution" or "demo"' in Anchors().lacks([bare, bare])
     assert 'under "proof"' in Anchors(key="proof").lacks([bare, shown])
-    assert Anchors().lacks([bare, shown]) == Anchors(teacher="folder").lacks([bare]) == ""
+    assert Anchors().lacks([bare, shown]) == ""
+    blank = Task("c", "?", meta={"demo": [" \n", ""]})
+    assert "no task has a worked solution" in Anchors().lacks([bare, blank])
+    with pytest.raises(ValueError, match=r"task d: its solution is \[3\]"):
+        Anchors().lacks([shown, Task("d", "?", meta={"demo": [3]})])
     made = load_recipe("quickstart", ["method=gar", "tasks=countdown", "papers.gar.solution=proof"])
     with pytest.raises(Unsupported, match="gar cannot work on these tasks: no task has a worked solution"):
         dry_run(made)

@@ -66,7 +66,16 @@ class Anchors:
         return told
 
     def lacks(self, tasks: Sequence[Task]) -> str:
-        if self.teacher or any(map(self.solutions, tasks)):
+        """Also where a teacher was named and answered none of these tasks. Raises NoAnswers, and ValueError where a
+        solution is no text."""
+        anchored = [any(text.strip() for text in self.solutions(task)) for task in tasks]
+        if self.teacher and not any(right_answers(self.teacher).get(task.id) for task in tasks):
+            return (
+                f"the teacher's folder {self.teacher} has right answers to {len(right_answers(self.teacher))} tasks, "
+                f"and none of them is among these {len(tasks)} (tasks are told apart by id); make some with: rlvr "
+                "rollout RECIPE --model TEACHER --out DIR, or name no teacher"
+            )
+        if self.teacher or any(anchored):
             return ""
         named = " or ".join(f'"{key}"' for key in ((self.key,) if self.key else KEYS))
         return f"no task has a worked solution in its meta under {named}, so nobody would earn a bonus"
