@@ -288,7 +288,7 @@ def test_every_name_that_an_answer_points_to_exists():
         ("steps = 60.5", "wanted a whole number"),
         ("steps = 0", "wanted 1 or more"),
         ("as_chat = 'True'", "wanted true or false: write as_chat = true"),
-        ("betas = [0.9]", "`betas` is a list; wanted a list of 2"),
+        ("betas = [0.9]", "`betas` is a list of 1; wanted a list of 2"),
         ("betas = [0.9, 1.0]", "`betas.1` is the number 1.0; wanted less than 1"),
         ("top_p = 0", "wanted more than 0"),
         ("tasks = 3", "wanted a name, a .jsonl or .parquet file, or a table"),

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rlvr import registry
+from rlvr.assemble import plan_of
 from rlvr.cli import main
 from rlvr.evaluate.statistics import Estimate, student_p
 from rlvr.folder import claimed
+from rlvr.metrics import told_by
 from rlvr.recipe import make_recipe
-from rlvr.retest import child, document, home, queue, record, schema
+from rlvr.retest import book, child, document, home, queue, record, schema
+from rlvr.retest.ahead import refuse_faults
 from rlvr.retest.arms import mark_of
+from rlvr.retest.columns import may_have
 from rlvr.retest.families import adjusted
 from rlvr.retest.home import Home
 from rlvr.retest.record import Record
 from rlvr.retest.statistics import holm, p_value, paired, verdict
+from rlvr.reward.pays import Pays
+from rlvr.stacking import build_method
+from rlvr.testing import scene
 
 ROOT = Path(__file__).parents[1]
 STUB = Path(__file__).parent / "retest_stub.py"
@@ -70,7 +79,7 @@ metric = "start/mean@2"
 at_least = 0.15
 at_most = 0.40
 """
-SHARED = 'tasks = "running_sums"\n'
+SHARED = 'tasks = "running_sums"\n[eval]\nk = 2\n'
 
 
 # ---- the file --------------------------------------------------------------------------------------------
@@ -97,11 +106,17 @@ def written(folder: Path, text: str, name: str = "toy") -> Path:
         ("[arms.control]", "[arms.controll]", "[arms] are base, method, controll; the main table has exactly base, m"),
         ('says = "GAPO"', 'say = "GAPO"', "`arms.method.say` is not known; did you mean `says`?"),
         ("seeds = 6", "seeds = 5", "`seeds` is the number 5; wanted 6 or more"),
-        ("seeds = 6", "seeds = 100000", "`seeds` is the number 100000; wanted at most 1000"),
+        ("seeds = 6", "seeds = 1000000000", "`seeds` is the number 1000000000; wanted at most 1000"),
+        ("lr = [1e-4, 3e-4, 6e-4]", "lr = 1e-4", "`lr` is the number 0.0001; wanted three learning rates, which are"),
+        ("lr = [1e-4, 3e-4, 6e-4]", "", "`lr` must be given: three learning rates, which are searched for every arm"),
         ("6e-4]", "6e-4]\nlr_by = 3", "`lr_by` is the number 3; wanted a text"),
-        ("lr = [1e-4, 3e-4, 6e-4]", "lr = []", "`lr` is a list; wanted a list of 3"),
+        (
+            "lr = [1e-4, 3e-4, 6e-4]",
+            "lr = []",
+            "`lr` is an empty list; wanted three learning rates, which are searched for",
+        ),
         ("seeds = 6", "first_seed = 0", "`first_seed` is the number 0; wanted 1 or more"),
-        ("6e-4]", "6e-4, 1e-3]", "`lr` is a list; wanted a list of 3"),
+        ("6e-4]", "6e-4, 1e-3]", "`lr` is a list of 4; wanted three learning rates"),
         ("6e-4]", "3e-4]", "holds a value twice; three different ones are searched"),
         ("{ sampled_tokens = 150 }", "{ }", "budget wants one of sampled_tokens and steps"),
         (
@@ -154,8 +169,6 @@ def test_a_revision_is_named_after_what_it_revises_and_takes_new_seeds(tmp_path:
 
 
 def test_the_shipped_experiments_can_be_read_and_say_what_each_run_is() -> None:
-    from rlvr.retest import book
-
     here = Home(ROOT)
     marks: dict[str, set[str]] = {}
     for name in here.names():
@@ -308,40 +321,194 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("trial", [False, True])
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('method = "grpo"', 'method = "gropo"', "arm base: "),
-        ('"papers.gapo.mode" = "fixed"', '"papers.gapo.mode" = "fixd"', "arm control: "),
-        ('method = "grpo"', 'method = "opdvr"', "arm base: opdvr wants a teacher, and the recipe names none"),
-        ("group_size = 4", 'model = "nanno"', "arm base: no model 'nanno' is on this machine"),
-    ],
-)
-def test_an_arm_that_cannot_begin_is_told_before_any_run(
-    checkout: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str, trial: bool
+FIXED = '"papers.gapo.mode" = "fixed"'
+FAULTS = [  # what is written instead of what, and what is said of it
+    (
+        'method = "grpo"',
+        'method = "gropo"',
+        "arm base: SHARED: method gropo: no method is called 'gropo'; did you mean",
+    ),
+    (FIXED, '"papers.gapo.moed" = 1', "arm control: SHARED: set papers.gapo.moed=1: gapo has no argument 'moed'"),
+    (FIXED, '"papers.gapo.mode" = "fixd"', "arm control: "),
+    (FIXED, '"papers.gapo.low" = "0"', "gapo: low = '0' does not fit; wanted float | None"),
+    (FIXED, 'sampler_seed = "a"', 'set sampler_seed="a": `sampler_seed` is the text "a"; wanted a whole number'),
+    (FIXED, "a = 1979-05-27", "set a=1979-05-27: `a` is not known"),
+    ("group_size = 4", 'group_size = "4"', 'arms base, method, control: SHARED: set group_size="4": `group_size` is'),
+    ('method = "grpo"', 'method = "opdvr"', "arm base: opdvr wants a teacher, and the recipe names none"),
+    (
+        'method = "grpo"',
+        'method = "cliff"\nset = { judge = "policy" }',
+        'arm base: judge = "policy": the bundled model',
+    ),
+    (
+        'method = "gapo"',
+        'method = "gar"\nset = { "papers.gar.solution" = "s" }',
+        "arm method: gar cannot work on these",
+    ),
+    ("group_size = 4", 'model = "nanno"', "arms base, method, control: no model 'nanno' is on this machine"),
+    ("group_size = 4", '"eval.problems" = 0', 'metric.name = "eval/mean@2", arms base, method, control: nothing is'),
+    ("../shared.toml", "../shard.toml", "there is no file ../shard.toml"),
+    ("eval/mean@2", "eval/mean@4", "arms base, method, control: evaluations measure at k = eval.k, which is 2; write"),
+    ("eval/mean@2", "eval/mean@2/hard", "arms base, method, control: no part 'hard' is told apart; set \"eval.by\""),
+    ("eval/mean@2", "reward/maen", "arms base, method, control: no run has such a column; did you mean 'reward/mean'?"),
+    ("eval/mean@2", "gapo/high", 'metric.name = "gapo/high", arm base: no run has such a column'),
+    ("eval/mean@2", "optim/lr", "columns of clocks and of the learning rate are not kept"),
+    ("delta = 0.05", 'delta = 0.05\nlr_by = "reward/maen"', 'lr_by = "reward/maen", arms base, method, control: no'),
+    ("steps = [1, 2]", "steps = [70, 80]", "steps = [70, 80] begin after the last of 60 steps"),
+    ('"reward/mean"', '"reward/maen"', 'secondary 1: name = "reward/maen", arms base, method, control: no run has'),
+    ("start/mean@2", "gapo/high", "precondition 'the start leaves room': metric = \"gapo/high\", arm base: no run has"),
+]
+
+
+@pytest.mark.parametrize("how", ["", "--uncommitted", "--dry-run"])
+@pytest.mark.parametrize(("old", "new", "said"), FAULTS, ids=[new for _, new, _ in FAULTS])
+def test_what_would_end_an_experiment_is_told_before_any_run(
+    checkout: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str, how: str
 ) -> None:
-    written(checkout, RULE.replace(old, new, 1))
+    assert RULE.count(old) >= 1
+    file = written(checkout, RULE.replace(old, new, 1))
     commit(checkout)
-    assert called("toy", *(["--uncommitted"] if trial else [])) == 2
-    assert said in capsys.readouterr().err
+    assert called("toy", *([how] if how else [])) == 2
+    told = capsys.readouterr().err
+    assert said.replace("SHARED", "shared.toml") in told
+    assert str(file) in told
     assert not (checkout / "runs").exists()
 
 
-def test_a_number_that_no_run_has_ends_the_queue_at_the_first(
+def test_a_number_beside_is_told_where_one_arm_has_it(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(checkout, RULE.replace('"reward/mean"', '"gapo/high"'))  # not committed: that is what it is for
+    assert called("toy", "--dry-run") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].split() == ["toy", "not", "begun", "27", "11"]
+    assert told[2] == "nothing is wrong with toy"
+    assert not (checkout / "runs").exists()
+    assert not (checkout / "experiments" / "results").exists()
+
+
+def test_a_dry_run_of_all_tells_of_all(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        written(checkout, RULE.replace("eval/mean@2", f"{name}/mean"), name)
+    assert called("--dry-run") == 2
+    told = capsys.readouterr().err
+    assert all(f'metric.name = "{name}/mean"' in told for name in ("one", "two"))
+
+
+def test_a_dry_run_tells_a_rule_that_has_changed(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called("toy", "--seeds", "1") == 0
+    assert called("toy", "--dry-run") == 0
+    written(checkout, RULE.replace("delta = 0.05", "delta = 0.06"))
+    assert called("toy", "--dry-run") == 2
+    assert "has changed since its first run" in capsys.readouterr().err
+
+
+def test_parts_of_an_evaluation_are_those_of_its_tasks(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (checkout / "t.jsonl").write_text('{"prompt": "1+1=", "answer": "2", "meta": {"level": "easy"}}\n')
+    source = '{ name = "jsonl", path = "t.jsonl" }'
+    (checkout / "shared.toml").write_text(f'verifier = "numeric"\n{SHARED}by = "level"\ntasks = {source}\n')
+    written(checkout, RULE.replace("eval/mean@2", "eval/mean@2/easy"))
+    assert called("toy", "--dry-run") == 0
+    written(checkout, RULE.replace("eval/mean@2", "eval/mean@2/hard"))
+    assert called("toy", "--dry-run") == 2
+    assert "eval.by = 'level' parts the tasks into easy" in capsys.readouterr().err
+
+
+def test_a_number_that_no_run_turns_out_to_have_ends_the_queue_at_the_first(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written(checkout, RULE.replace('name = "eval/mean@2"', 'name = "reward/maen"', 1))
+    """The stub's runs have no clip."""
+    written(checkout, RULE.replace('name = "eval/mean@2"', 'name = "policy/clip_frac"', 1))
     commit(checkout)
     assert called("toy") == 2
-    told = capsys.readouterr()
-    assert "a run of arm base has no column 'reward/maen', which decides; did you mean 'reward/mean'?" in told.err
+    assert "a run of arm base has no column 'policy/clip_frac', which decides" in capsys.readouterr().err
     assert len(list((checkout / "experiments/results/runs").glob("*.json"))) == 1
 
 
-def test_a_folder_is_no_experiment(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert called("experiments/") == 2
-    assert "experiments/ is a folder; give one experiment's file, experiments/NAME.toml" in capsys.readouterr().err
+def test_numbers_of_a_rule_that_has_begun_are_not_looked_over(checkout: Path) -> None:
+    """It cannot be changed any more, and what decides in it can be had."""
+    assert called("toy", "--seeds", "1") == 0
+    file = checkout / "experiments/results/toy.json"
+    text = RULE.replace('"reward/mean"', '"reward/maen"')
+    read = schema.read(written(checkout, text))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "rule": book.rule_of(read)}))
+    commit(checkout)
+    assert called("toy", "--seeds", "2") == 0
+
+
+OWN = """
+from dataclasses import dataclass
+from rlvr.registry import register
+
+@dataclass(frozen=True)
+class Same:
+    rank = 2
+    needs = ("advantage",)
+
+    def __call__(self, batch):
+        return batch["advantage"]
+
+@register("method")
+def own(method):
+    return method.prefer("own", reshape=Same())
+"""
+
+
+def test_of_a_paper_from_elsewhere_any_number_is_believed(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry._things, "method", dict(registry._things["method"]))
+    (checkout / "own.py").write_text(OWN)
+    text = RULE.replace('method = "gapo"', 'method = "own.py:own"', 1).replace('"reward/mean"', '"made/up"')
+    written(checkout, text)
+    assert called("toy", "--dry-run") == 0
+    written(checkout, text.replace("own.py:own", "gapo"))
+    assert called("toy", "--dry-run") == 2
+
+
+@pytest.mark.parametrize("name", registry.names("method"))
+def test_columns_that_a_run_may_have_are_all_that_its_pieces_tell(name: str) -> None:
+    plan = build_method(name).plan(40, reward=Pays())
+    for running in plan.phases.values():
+        asked = scene(running)
+        told = {**told_by(running, asked.batch), **told_by(running, asked.batch, on_update=True)}
+        for model in running.trained:
+            told |= running.loss(model, asked.now(), replace(asked.batch, whole=False))[1]
+        assert told
+        assert [column for column in told if not may_have(plan, column)] == []
+
+
+def test_columns_of_runs_that_were_made_are_among_those_that_they_may_have() -> None:
+    home = Home(ROOT)
+    made = record.read(home.records)
+    looked = 0
+    for name in home.names():
+        found = book.load(home, name, made)
+        for arm in found.experiment.every_arm:
+            plan = plan_of(found.recipe(found.search(arm)[0]))
+            records = [r for slot in found.search(arm) if (r := found.record(slot)) is not None]
+            assert [c for r in records for c in r.told["columns"] if not may_have(plan, c)] == []
+            looked += len(records)
+    assert looked > 100
+
+
+def test_nothing_is_wrong_with_the_shipped_experiments() -> None:
+    home = Home(ROOT)
+    for name in home.names():
+        refuse_faults(replace(book.load(home, name, {}), facts={}, marks={}))
+
+
+@pytest.mark.parametrize("name", ["experiments/", "experiments", ".", "./"])
+def test_a_folder_is_no_experiment(checkout: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert called(name) == 2
+    told = capsys.readouterr().err
+    assert f"{name} is a folder; give one of its experiments, e.g. " in told
+    assert "experiments/toy.toml (toy), or --all" in told
+
+
+def test_a_folder_that_is_called_as_an_experiment_is_not_in_its_way(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "toy").mkdir()
+    assert called("toy", "--status") == 0
+    assert called("docs") == 2
+    assert "docs is a folder without experiments; give the name of one, or its file" in capsys.readouterr().err
 
 
 def stub(folder: Path) -> list[str]:
@@ -485,7 +652,8 @@ def test_a_rule_is_committed_before_its_first_run_and_stays(checkout: Path, caps
     written(checkout, RULE, "new")
     assert called("new") == 2
     assert "experiments/new.toml is not committed" in capsys.readouterr().err
-    (checkout / "asked.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
+    lines = [f'{{"prompt": "{n}+1=", "answer": "{n + 1}", "verifier": "numeric"}}\n' for n in range(40)]
+    (checkout / "asked.jsonl").write_text("".join(lines))
     written(checkout, RULE.replace("[set]", '[set]\ntasks = { name = "jsonl", path = "../asked.jsonl" }'), "new")
     git(checkout, "add", "experiments/new.toml")
     git(checkout, "commit", "-qm", "without its tasks")
@@ -532,8 +700,6 @@ def test_what_another_process_makes_is_left_to_it_and_waited_for(
     checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two queues at once make every run once. A run that somebody holds and never makes is made when it is let go."""
-    from rlvr.retest import book
-
     monkeypatch.setattr(queue, "AGAIN", 0.1)
     found = book.load(Home(checkout), "toy", {})
     folder = checkout / "runs" / "retest" / mark_of(found.recipe(found.to_do()[0]))
@@ -653,8 +819,6 @@ def test_where_nothing_can_be_kept_nothing_is_run(checkout: Path, capsys: pytest
 
 
 def test_a_sampler_seed_is_counted_from_the_runs_seed(checkout: Path) -> None:
-    from rlvr.retest import book
-
     own = RULE.replace('"papers.gapo.mode" = "fixed"', "sampler_seed = 1000")
     written(checkout, own)
     found = book.load(Home(checkout), "toy", {})

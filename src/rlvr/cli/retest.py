@@ -32,6 +32,9 @@ def retest(
     jobs: Annotated[int, typer.Option("--jobs", metavar="N", min=1, max=64, help="Runs at once, a thread each.")] = 1,
     status: Annotated[bool, typer.Option("--status", help="What is done and what is left; runs nothing.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Write docs/papers.md and its plots; runs nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look everything over as before a first run; runs nothing.")
+    ] = False,
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Try out a rule that is not committed; results stay apart.")
     ] = False,
@@ -43,6 +46,7 @@ def retest(
       rlvr retest --status
       rlvr retest gapo
       rlvr retest gapo --jobs 2
+      rlvr retest gapo --dry-run     what would go wrong, before it is committed
       rlvr retest --all              stops and goes on at any time
       rlvr retest experiments/my.toml --uncommitted --seeds 2
       rlvr retest --page
@@ -55,14 +59,16 @@ def retest(
     from rlvr.retest.home import find
 
     home, found = find(name, trial=uncommitted)
-    if name is None and not (every or status or page):
+    if name is None and not (every or status or page or dry_run):
         raise NothingNamed(f"give an experiment, or --all; there are: {', '.join(home.names())}")
-    runs = not (status or page)
+    runs = not (status or page or dry_run)
     books = _books(home, home.names() if found is None else [found], seeds, mend=runs)
     if status:
         typer.echo(_status(books))
     elif page:
         typer.echo(_page(home))
+    elif dry_run:
+        typer.echo(_looked_over(books))
     else:
         _run(home, books, jobs, seeds, every)
 
@@ -108,6 +114,25 @@ def _run(home: Home, books: list[Book], jobs: int, seeds: int | None, every: boo
     if paged:
         _page(home)
     typer.echo(_status(ready))
+
+
+def _looked_over(books: list[Book]) -> str:
+    """As `_status`. Raises ExperimentError with all that is wrong with any of them, RuleChanged as a run would."""
+    from rlvr.retest.ahead import refuse_faults
+    from rlvr.retest.schema import ExperimentError
+
+    wrong = []
+    for book in books:
+        try:
+            refuse_faults(book)
+            if book.begun:
+                book.begin()
+        except ExperimentError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ExperimentError("\n".join(wrong))
+    whole = books[0].name if len(books) == 1 else f"any of these {len(books)}"
+    return f"{_status(books)}\nnothing is wrong with {whole}"
 
 
 def _status(books: list[Book]) -> str:

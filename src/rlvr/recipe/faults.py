@@ -112,7 +112,9 @@ def shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return f"the number {value}"
-    return "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else f"{value!r}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if value else "an empty list"
+    return "a table" if isinstance(value, dict) else f"{value!r}"
 
 
 def _mended(key: str, given: Any, kind: str) -> str:

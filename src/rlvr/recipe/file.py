@@ -60,12 +60,17 @@ def find_recipe(path_or_name: str | Path) -> Path:
 
 
 def load_recipe(
-    path_or_name: str | Path, sets: Sequence[str] = (), method: str | None = None, model: str | None = None
+    path_or_name: str | Path,
+    sets: Sequence[str] = (),
+    method: str | None = None,
+    model: str | None = None,
+    dashes: str = "--",
 ) -> Recipe:
     """A recipe from a file, or a shipped one by name.
 
     sets: overrides `key=value`, dotted, with a TOML value or a bare word; `key=` alone goes back to the default.
-    method: another stack, or with a leading `+` more papers for the recipe's. model: another model.
+    method: another stack, or with a leading `+` more papers for the recipe's. model: another model. dashes: what stands
+    before set, method and model where a fault in one of them is told: "" where nobody gave an option.
 
     Relative paths in the file are looked up from its folder, then from the current one; in overrides the other way
     round. Raises RecipeError with every problem.
@@ -83,17 +88,17 @@ def load_recipe(
     origin: dict[str, str] = {}  # dotted key -> the option that set it
     for option in sets:
         try:
-            key = _override(table, option, (here, file.parent))
-            origin[key] = f"--set {option}"
+            key = _override(table, option, (here, file.parent), f"{dashes}set {option}")
+            origin[key] = f"{dashes}set {option}"
         except RecipeError as error:
             problems.append((math.inf, str(error)))
     if method is not None:
         before = table.get("method", Recipe.model_fields["method"].default)
         new = {"method": f"{before},{method[1:]}" if method.startswith("+") else method}
         _find_files(new, (here, file.parent))
-        table["method"], origin["method"] = new["method"], f"--method {method}"
+        table["method"], origin["method"] = new["method"], f"{dashes}method {method}"
     if model is not None:
-        table["model"], origin["model"] = model, f"--model {model}"
+        table["model"], origin["model"] = model, f"{dashes}model {model}"
 
     recipe, found = validated(table)
     for problem in found:
@@ -122,15 +127,15 @@ def _all_of(problems: Sequence[str], where: str) -> RecipeError:
     return RecipeError(f"{len(problems)} problems in {where}:\n" + "\n".join(f"  {problem}" for problem in problems))
 
 
-def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
-    """Apply `a.b=value` to the table; returns the dotted key."""
+def _override(table: dict[str, Any], option: str, bases: Sequence[Path], where: str) -> str:
+    """Apply `a.b=value` to the table; returns the dotted key. `where`: what a fault in it begins with."""
     left, equals, right = option.partition("=")
     try:
         keys = _only_path(tomllib.loads(f"{left} = 0"))
     except ValueError:  # not TOML, or several keys
         keys = []
     if not equals or not keys:
-        raise RecipeError(f"--set {option}: write key=value, e.g. --set lr=1e-4 or --set papers.dapo.clip_high=0.3")
+        raise RecipeError(f"{where}: write key=value, e.g. --set lr=1e-4 or --set papers.dapo.clip_high=0.3")
     try:
         value: Any = tomllib.loads(f"x = {right}")["x"] if right.strip() else None
     except tomllib.TOMLDecodeError:
@@ -141,7 +146,7 @@ def _override(table: dict[str, Any], option: str, bases: Sequence[Path]) -> str:
             inner[key] = short(inner.get(key, {}))
         inner = inner.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise RecipeError(f"--set {option}: {'.'.join(keys[:depth])} is {shown(inner)}, not a table of settings")
+            raise RecipeError(f"{where}: {'.'.join(keys[:depth])} is {shown(inner)}, not a table of settings")
     if value is None:
         inner.pop(keys[-1], None)
     else:

@@ -15,8 +15,8 @@ from typing import Any
 
 import rlvr
 from rlvr import toml
-from rlvr.recipe import Recipe, RecipeError, find_recipe, load_recipe
-from rlvr.retest.schema import Arm, Experiment, ExperimentError
+from rlvr.recipe import Recipe, find_recipe, load_recipe
+from rlvr.retest.schema import Arm, Experiment
 
 # What every run gets: one thread, nothing but numbers on the disk.
 QUIET = {
@@ -36,33 +36,17 @@ def recipe_file(experiment: Experiment, folder: Path) -> Path:
 
 
 def recipe_of(experiment: Experiment, folder: Path, name: str, lr: float, seed: int) -> Recipe:
-    """What a run of this arm is. `folder`: that of the experiment's file. Raises ExperimentError.
+    """What a run of this arm is. `folder`: that of the experiment's file. Raises RecipeError.
 
     An arm's `sampler_seed` is counted from the run's seed, so that it is another one for every seed.
     """
     arm: Arm = experiment.every_arm[name]
     budget = {key: value for key, value in experiment.budget.model_dump().items() if value is not None}
     given = {**QUIET, **experiment.set, **budget, **arm.set, "lr": lr, "seed": seed}
-    if "sampler_seed" in given:
-        given["sampler_seed"] += seed
+    if isinstance(own := given.get("sampler_seed"), int):  # else it is refused below, with everything else
+        given["sampler_seed"] = own + seed
     sets = [f"{key}={toml.value(_found(value, folder))}" for key, value in given.items()]
-    try:
-        return load_recipe(recipe_file(experiment, folder), sets, arm.method)
-    except RecipeError as error:
-        raise ExperimentError(f"arm {name}: {error}") from None
-
-
-def refuse_arm(name: str, recipe: Recipe) -> None:
-    """Raises ExperimentError where no run of this arm could begin; loads no model and reads no tasks."""
-    from rlvr.assemble import check_models, plan_of
-    from rlvr.engine.load import check_here
-
-    try:
-        plan = plan_of(recipe)
-        check_here(recipe.model)
-        check_models(recipe, plan)
-    except (ValueError, KeyError) as error:  # every refusal of a stack, a paper, a verifier or a model
-        raise ExperimentError(f"arm {name}: {error.args[0] if error.args else error}") from None
+    return load_recipe(recipe_file(experiment, folder), sets, arm.method, dashes="")
 
 
 def _found(value: Any, folder: Path) -> Any:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-from rlvr.recipe import Recipe
+from rlvr.recipe import Recipe, RecipeError
 from rlvr.report.store import read_json, write_text
 from rlvr.retest import schema
 from rlvr.retest.arms import mark_of, recipe_of
 from rlvr.retest.home import Home, commit_of
 from rlvr.retest.record import Record
-from rlvr.retest.schema import SEARCH_SEED, Experiment, Precondition
+from rlvr.retest.schema import SEARCH_SEED, Experiment, ExperimentError, Precondition
 
 TRIES = 2  # a failed run is made once more
 Stage = Literal["search", "failed arm", "failed precondition", "seeds", "ablations", "done"]
@@ -106,7 +106,11 @@ class Book:
             )
 
     def recipe(self, slot: Slot) -> Recipe:
-        return recipe_of(self.experiment, self.home.experiments, *slot)
+        """Raises ExperimentError."""
+        try:
+            return recipe_of(self.experiment, self.home.experiments, *slot)
+        except RecipeError as error:
+            raise ExperimentError(f"{self.home.file(self.name)}: arm {slot.arm}: {error}") from None
 
     def record(self, slot: Slot) -> Record | None:
         """The run that fills a slot, where there is one."""

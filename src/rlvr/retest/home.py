@@ -92,7 +92,7 @@ def find(name: str | None, trial: bool = False) -> tuple[Home, str | None]:
     if name is not None and (name.endswith(".toml") or "/" in name):
         file = Path(name).expanduser().resolve()
         if file.is_dir():
-            raise NoExperiment(f"{name} is a folder; give one experiment's file, {name.rstrip('/')}/NAME.toml")
+            raise NoExperiment(_is_folder(name))
         if not file.is_file():
             raise NoExperiment(f"there is no file {name}")
         if file.parent.name != FOLDER:
@@ -100,10 +100,25 @@ def find(name: str | None, trial: bool = False) -> tuple[Home, str | None]:
         return Home(file.parent.parent, trial), file.stem
     home = Home(_checkout(), trial)
     if name is not None and name not in home.names():
+        if Path(name).is_dir():
+            raise NoExperiment(_is_folder(name))
         near = difflib.get_close_matches(name, home.names(), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(home.names()) or 'none'}"
         raise NoExperiment(f"no experiment is called {name!r} in {home.experiments}; {hint}")
     return home, name
+
+
+def _is_folder(name: str) -> str:
+    """What is wanted in the place of a folder: one of its experiments."""
+    inside = Path(name).expanduser().resolve()
+    folder = inside if inside.name == FOLDER else inside / FOLDER
+    there = Home(folder.parent).names()
+    shown = f"{name.rstrip('/')}/" + ("" if folder == inside else f"{FOLDER}/")
+    if not there:
+        return f"{name} is a folder without experiments; give the name of one, or its file: {FOLDER}/NAME.toml"
+    return (
+        f"{name} is a folder; give one of its experiments, e.g. {shown}{there[0]}.toml ({', '.join(there)}), or --all"
+    )
 
 
 def _checkout() -> Path:

@@ -16,7 +16,8 @@ from types import FrameType
 
 from rlvr.folder import FolderBusy
 from rlvr.report.text import short
-from rlvr.retest.arms import files_of, mark_of, recipe_file, refuse_arm
+from rlvr.retest.ahead import refuse_faults
+from rlvr.retest.arms import files_of, mark_of, recipe_file
 from rlvr.retest.book import Book, Slot
 from rlvr.retest.child import Child, start
 from rlvr.retest.home import refuse_uncommitted
@@ -193,16 +194,15 @@ def verdict_lines(book: Book) -> Iterator[str]:
 
 
 def check(book: Book) -> None:
-    """Raises NotCommitted or RuleChanged where the experiment may not be run as it is, ExperimentError where an arm
-    could not begin."""
+    """Raises NotCommitted or RuleChanged where the experiment may not be run as it is, ExperimentError where something
+    is left to run that could not be."""
     e, root = book.experiment, book.home.root
-    recipes = {arm: book.recipe(book.search(arm)[0]) for arm in e.every_arm}
-    for arm, recipe in recipes.items():
-        refuse_arm(arm, recipe)
+    if book.to_do():
+        refuse_faults(book)
     if not book.home.trial:
         named = {recipe_file(e, book.home.experiments)}
-        for recipe in recipes.values():
-            named |= files_of(recipe.model_dump())
+        for arm in e.every_arm:
+            named |= files_of(book.recipe(book.search(arm)[0]).model_dump())
         inside = sorted(file for file in named if file.is_relative_to(root))  # others are the installed package's
         refuse_uncommitted(root, [book.home.file(book.name), *inside])
     book.begin()

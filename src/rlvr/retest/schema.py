@@ -234,6 +234,13 @@ def _about_name(file: Path, e: Experiment) -> Iterator[str]:
 
 
 # ---- faults as sentences ---------------------------------------------------------------------------------
+LISTS = ("list_type", "too_short", "too_long")
+EXAMPLES = {
+    "lr": "three learning rates, which are searched for every arm, e.g. lr = [5e-5, 1e-4, 2e-4]",
+    "metric.steps": "the first and the last step of a mean, e.g. steps = [1, 10]",
+}
+
+
 def _said(error: ValidationError, text: str) -> Iterator[str]:
     for e in error.errors():
         path = [str(part) for part in e["loc"]]
@@ -247,9 +254,11 @@ def _said(error: ValidationError, text: str) -> Iterator[str]:
             hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(known)}"
             yield f"{place}`{key}` is not known; {hint}"
         elif e["type"] == "missing":
-            yield f"{place}`{key}` must be given"
+            yield f"{place}`{key}` must be given" + (f": {EXAMPLES[key]}" if key in EXAMPLES else "")
         else:
             wanted = WANTED.get(e["type"], "").format(**e.get("ctx", {})) or e["msg"].removeprefix("Input should be ")
+            if e["type"] in LISTS and key in EXAMPLES:
+                wanted = EXAMPLES[key]
             yield f"{place}`{key}` is {shown(e['input'])}; wanted {wanted}"
 
 
